@@ -188,7 +188,7 @@ def _job(node: Node, sizes: Sizes) -> TurnsJob:
         streamr_port=ports["streamr"],
         nextgraph_port=ports["nextgraph"],
         http_port=ports["http"],
-        broker=node.nextgraph_peer_id or "",
+        broker=node.facts["nextgraph_peer_id"] or "",
         streams=sizes.streams,
         links=sizes.links,
         subscriptions=sizes.subscriptions,

@@ -1,4 +1,4 @@
-"""What is noted beside a dead letter: which entry it was, of which queue, and why it was given up.
+"""The note beside a dead letter: which entry it was, of which queue, and why it was given up.
 
 A dead letter is an entry of `<stream>.dead`: the data, key and headers are those of the entry that
 no worker could do, and this stands beside them, as JSON text, where entries have what their node

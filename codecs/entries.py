@@ -115,12 +115,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
         What a Streamr client has published has `publisher/chain`, the publisher in lower case;
         what a NextGraph client has, its topic in hexadecimal. They are read out of the data when
-        they are asked for. What an Ockam client has pushed has none.
+        they are asked for. What an Ockam client has pushed has none, and where its plug-in is not
+        installed nobody knows it.
         """
         if self.pushed_key is not None or self.kind is EntryKind.BYTES or self.kind in OWN_KINDS:
             return self.pushed_key
         # A kind's room tells, found by its name: it is another's, and few ask.
-        room = import_module(f"rillnode.codecs.{self.kind.name.lower()}.entry_key")
+        try:
+            room = import_module(f"rillnode.codecs.{self.kind.name.lower()}.entry_key")
+        except ModuleNotFoundError:
+            return None
         key: bytes | None = room.key_of(self.data)
         return key
 

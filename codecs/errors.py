@@ -171,7 +171,7 @@ class PartitionUnknown(StreamError, code="stream.partition"):
 
 
 class EntryError(RequestError, code="entries"):
-    """What is pushed cannot be an entry, for its data, key or headers: `entries.*`."""
+    """The data, key or headers that are pushed cannot be an entry's: `entries.*`."""
 
 
 class EntryTooLarge(EntryError, code="entries.size"):

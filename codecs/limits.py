@@ -93,190 +93,10 @@ PULL_LOOK_BYTES_MAX: Final = 67_108_864
 """Entries too large for its asker that one pull looks past. Own choice: a tenth of a second; the
 next pull goes on there."""
 
-# Streamr -------------------------------------------------------------------------------------
-
-STREAMR_INTEGER_MAX: Final = 9_007_199_254_740_991
-"""Integers of Streamr's JSON: the largest that JavaScript tells from its neighbours, 2**53 - 1."""
-
-STREAMR_NODES_MAX: Final = 1_024
-"""Addresses or neighbours in one list. Own choice: 250 times the usual degree of 4."""
-
-NODE_ADDRESS_CHARS_MAX: Final = 512
-"""Address of an overlay node. Own choice: a host's name has at most 253 characters."""
-
-OVERLAY_DEGREE: Final = 4
-"""Neighbours of a node in a stream partition's overlay; streamr-network."""
-
-OVERLAY_DEGREE_MAX: Final = 64
-"""Own choice: a message costs a node as many copies as it has neighbours."""
-
-OVERLAY_NODES_MAX: Final = 16_384
-"""Nodes that one tracker takes. Own choice."""
-
-OVERLAY_STREAMS_MAX: Final = 65_536
-"""Stream partitions that one tracker keeps overlays of. Own choice; about 1 kB each and up."""
-
-OVERLAY_RESENDS_MAX: Final = 32
-"""Answers to other nodes that one stream partition prepares at one time. Own choice."""
-
-STREAMR_GAPS_MAX: Final = 10_000
-"""Gaps of one message chain; streamr-network 22."""
-
-STREAMR_CHAINS_MAX: Final = 10_000
-"""Message chains remembered per stream partition. Own choice."""
-
-STREAMR_UNORDERED_MESSAGES_MAX: Final = 10_000
-STREAMR_UNORDERED_BYTES_MAX: Final = 16_777_216
-"""Messages of one stream partition that wait for an earlier one, and their content. Own choice."""
-
-STREAMR_KEY_IDS_MAX: Final = 256
-"""Group keys named in one message. Own choice."""
-
-STREAMR_ANNOUNCED_KEYS_MAX: Final = 16
-"""Group keys in one announcement: each costs a subscriber some milliseconds. Own choice."""
-
-STREAMR_KEY_REQUESTS_MAX: Final = 1_000
-"""A subscriber's open requests for keys. Own choice."""
-
-STREAMR_KEYS_MAX: Final = 100_000
-"""Group keys in one key store. Own choice, about 30 MB."""
-
-STREAMR_SUBSCRIBERS_MAX: Final = 10_000
-"""Subscribers whose RSA key a publisher remembers for announcements. Own choice, 10 MB."""
-
-STREAMR_LOCKED_MESSAGES_MAX: Final = 10_000
-STREAMR_LOCKED_BYTES_MAX: Final = 67_108_864
-"""Messages that wait for their group key, and their content. Own choice."""
-
-STREAMR_RSA_BITS_MIN: Final = 2_048
-STREAMR_RSA_BITS_MAX: Final = 8_192
-"""Modulus of a subscriber's RSA key; clients make 4096."""
-
-STREAMR_RSA_PEM_BYTES_MAX: Final = 4_096
-"""Text of a public key; one of 8192 bits takes 1,500."""
-
-STREAMR_TOKEN_CHARS_MAX: Final = 1_024
-"""A session token or the id of a challenge. Own choice; one of an Ethereum address has 136."""
-
-STREAMR_CHALLENGE_SECONDS: Final = 300
-"""How long a login challenge may be answered; streamr-core-api."""
-
-STREAMR_ANSWERED_CHALLENGES_MAX: Final = 100_000
-"""Challenges answered within that time, each good for one login. Own choice, about 15 MB."""
-
-STREAMR_REVOKED_TOKENS_MAX: Final = 4_096
-"""Tokens logged out before their time, as they are stored. Own choice, 100 kB."""
-
-STREAMR_LOGIN_ADDRESSES_MAX: Final = 10_000
-"""Remote addresses whose logins are counted. Own choice, about 3 MB."""
-
-STREAMR_PERMISSIONS_MAX: Final = 1_024
-"""Users with permissions on one stream. Own choice: they are part of its record."""
-
-STREAMR_METADATA_BYTES_MAX: Final = 65_536
-"""What is kept of a stream beside its permissions, as JSON. Own choice."""
-
-STREAMR_STREAMS_LISTED_MAX: Final = 1_000
-"""Streams in one answer. Own choice."""
-
-STREAMR_PUBLISHERS_LISTED_MAX: Final = 1_000
-"""Publishers that are listed without being named in a grant. Own choice."""
-
-STREAMR_REST_RESENDS_MAX: Final = 100
-"""Answers of stored messages under way at one time; each may hold some megabytes. Own choice."""
-
-STREAMR_REST_BODY_BYTES_MAX: Final = 1_048_576
-"""Body of one REST request: 1024 kB, as released nodes take."""
-
-STREAMR_FRAME_BYTES_MAX: Final = 1_048_576
-"""One WebSocket message from a client; Streamr's broker."""
-
-STREAMR_FUTURE_SECONDS_MAX: Final = 300
-"""How far a message's timestamp may be ahead of the node's clock; Streamr's broker."""
-
-STREAMR_ID_BYTES_MAX: Final = 512
-"""A publisher's or chain's id. Real ones have up to 64 characters; own choice."""
-
-STREAMR_RESEND_MESSAGES_MAX: Final = 10_000
-"""Messages that a resend of the newest brings at most; Streamr's storage."""
-
-STREAMR_RESENDS_PER_LINK_MAX: Final = 64
-"""Resends of one client under way at one time; what it asks for beyond waits. Own choice."""
-
-STREAMR_SUBSCRIPTIONS_PER_LINK_MAX: Final = 10_000
-"""Stream partitions that one client is subscribed to. Own choice."""
-
-STREAMR_BACKLOG_HIGH_BYTES: Final = 2_097_152
-"""Outgoing bytes of a client above which nothing is read from it, and it is sent no live messages
-that nobody else takes; Streamr's broker pauses resends so."""
-
-STREAMR_LINK_BUFFER_BYTES_MAX: Final = 8_388_608
-"""Outgoing bytes of a client above which it is closed at once. Own choice: eight times the largest
-message, and what a thousand clients that do not read may cost is bounded."""
-
-STREAMR_PUBLISHING_BYTES_MAX: Final = 4_194_304
-STREAMR_PUBLISHING_MESSAGES_MAX: Final = 1_024
-"""What a client may have published that is not durable yet; nothing more is read from it then."""
-
-CHANNEL_HANDSHAKE_BYTES_MAX: Final = 1_024
-"""One message of an Ockam secure channel's handshake. Real ones have at most 130; own choice."""
-
-CHANNEL_WINDOW_MESSAGES: Final = 1_024
-"""How far a secure channel's messages may be out of order. Own choice; released nodes of 2021
-have no limit, those of 2023 take 32."""
-
-CHANNELS_MAX: Final = 10_000
-CHANNELS_PER_CONNECTION_MAX: Final = 1_000
-"""Secure channels open or being opened. Own choice: one takes about 6 kB."""
-
-# NextGraph -----------------------------------------------------------------------------------
-
-NEXTGRAPH_MESSAGE_BYTES_MAX: Final = 4_194_304
-"""One WebSocket message. Clients send blocks of 1 MiB; own choice: four of them in one event."""
-
-NEXTGRAPH_BLOCK_BYTES_MAX: Final = 1_048_576
-"""One block; clients make none larger."""
-
-NEXTGRAPH_TREE_DEPTH_MAX: Final = 8
-"""Levels of an object's tree. Own choice: the smallest blocks reach 2**47 bytes with so many."""
-
-NEXTGRAPH_HEADER_BYTES_MAX: Final = 1_048_576
-"""A commit's header, put together. Own choice: 30,000 references."""
-
-NEXTGRAPH_BLOCKS_MAX: Final = 4_096
-"""Blocks of one event or request. Real events have a few; own choice, since each costs time."""
-
-NEXTGRAPH_IDS_MAX: Final = 16_384
-"""Blocks that one request asks after: those of a file of 16 GiB. Own choice."""
-
-NEXTGRAPH_PARENTS_MAX: Final = 4_096
-"""Commits that one commit comes after. Own choice: real ones have a few."""
-
-NEXTGRAPH_TOPICS_MAX: Final = 1_024
-"""Topics of one repo that a user keeps. Real repos have a handful; own choice."""
-
-NEXTGRAPH_LETTERS_MAX: Final = 10_000
-NEXTGRAPH_LETTERS_BYTES_MAX: Final = 67_108_864
-"""Messages that wait in one inbox, and their bytes. Own choice."""
-
-NEXTGRAPH_WALLETS_MAX: Final = 64
-NEXTGRAPH_WALLET_SECONDS: Final = 600.0
-"""Wallets on their way from one device to another, and how long they are kept. Own choice."""
-
-NEXTGRAPH_INVITATION_BYTES_MAX: Final = 65_536
-"""Text of an invitation link. Real ones have a few hundred; own choice."""
-
-# Hub services --------------------------------------------------------------------------------
+# Services ------------------------------------------------------------------------------------
 
 RECORDED_ROUTE_BYTES_MAX: Final = 4_096
 """Addresses of a return route that a service keeps. Own choice: a few hops with long names."""
-
-ALIASES_PER_LINK_MAX: Final = 100
-ALIASES_PER_PRINCIPAL_MAX: Final = 10_000
-"""Aliases, subscriptions to topics and watchers, counted for each service. Own choice."""
-
-ALIAS_KEPT_SECONDS: Final = 3_600.0
-"""How long a named alias is kept for its principal after its connection ended. Own choice."""
 
 LOOKUPS_PER_LINK_MAX: Final = 64
 LOOKUPS_MAX: Final = 4_096
@@ -321,17 +141,6 @@ jobs that one request settles. Own choice."""
 LEASE_SECONDS_MAX: Final = 3_600.0
 """How long an address may be kept for whom serves it while he is away. Own choice."""
 
-STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX: Final = 1_000
-STREAM_PUBLISHERS_PER_PRINCIPAL_MAX: Final = 1_000
-STREAM_PUBLISHERS_PER_SUBSCRIPTION_MAX: Final = 64
-"""Workers of bi-directional streams. Own choice; the publisher unused for longest goes first."""
-
-STREAM_PUBLISHER_PENDING_BYTES_MAX: Final = 4_194_304
-"""Items that one publisher keeps until they are durable. Own choice: two of the largest."""
-
-STREAM_SUBSCRIBER_AWAY_SECONDS_MAX: Final = 3_600.0
-"""How long a subscription goes on after its subscriber's connection ended. Own choice."""
-
 # Time ----------------------------------------------------------------------------------------
 
 CONNECT_SECONDS_MAX: Final = 10.0
@@ -359,9 +168,6 @@ HTTP_HEAD_SECONDS_MAX: Final = 10.0
 HTTP_IDLE_CLOSE_SECONDS: Final = 60.0
 """How long an HTTP connection may wait for the end of its next request's head. Own choice: clients
 that keep connections for reuse do so for some seconds."""
-
-CHANNEL_IDLE_SECONDS: Final = 600.0
-"""After this time without a message a secure channel is closed; its protocol has no pings."""
 
 UNUSED_CLOSE_SECONDS: Final = 300.0
 """How long a link that was dialled for messages stays open without any. Own choice."""

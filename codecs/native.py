@@ -18,8 +18,7 @@ requests go, and what answers them:
 | rillnode_read | a stream | rillnode_blocks |
 | rillnode_locate | a stream | rillnode_position of the first entry that came then or later |
 | rillnode_search | a stream | rillnode_found: what meets the condition, and how far it looked |
-| rillnode_subscribe | a stream | rillnode_blocks, again and again, from an address of its own |
-| rillnode_follow | a stream | rillnode_found, again and again, from an address of its own |
+| rillnode_subscribe | a stream | rillnode_blocks or rillnode_found, again and again |
 | rillnode_credit, rillnode_unsubscribe | a subscription | none |
 | rillnode_open, rillnode_describe | `stream` | rillnode_stream |
 | rillnode_open_many | `stream` | rillnode_opened |
@@ -193,29 +192,22 @@ class SearchRequest(Struct):
     created_at: UInt = 0
 
 
-class FollowRequest(Struct):
-    """Subscribe to the entries that meet a condition, else as SubscribeRequest."""
-
-    request_id: UInt
-    index: UInt
-    credit_bytes: UInt
-    where: str
-    created_at: UInt = 0
-
-
 class SubscribeRequest(Struct):
     """Follow a stream from `index` on; at most `credit_bytes` of blocks are sent ahead.
 
-    Where the log ends before `index`, an answer without blocks says so, once.
+    With a condition the answers are FoundResponses, else BlocksResponses. Where the log ends before
+    `index`, one without blocks says so, once.
 
     Attributes:
         created_at: as of ReadRequest.
+        where: only entries that meet this condition (`codecs/where.py`); empty: all.
     """
 
     request_id: UInt
     index: UInt
     credit_bytes: UInt
     created_at: UInt = 0
+    where: str = ""
 
 
 class CreditRequest(Struct):
@@ -698,7 +690,7 @@ class BlocksResponse(Struct):
 
 
 class FoundResponse(Struct):
-    """Answers SearchRequest, and FollowRequest again and again: entries that match, and no others.
+    """Answers SearchRequest, and SubscribeRequest again and again: entries that match, no others.
 
     Attributes:
         first_index: first index that the log still keeps.
@@ -993,7 +985,6 @@ Request = (
     | LocateRequest
     | SearchRequest
     | SubscribeRequest
-    | FollowRequest
     | CreditRequest
     | UnsubscribeRequest
     | OpenRequest
@@ -1071,7 +1062,6 @@ REQUESTS: Final[dict[str, type[Request]]] = {
     "rillnode_locate": LocateRequest,
     "rillnode_search": SearchRequest,
     "rillnode_subscribe": SubscribeRequest,
-    "rillnode_follow": FollowRequest,
     "rillnode_credit": CreditRequest,
     "rillnode_unsubscribe": UnsubscribeRequest,
     "rillnode_open": OpenRequest,

@@ -10,11 +10,10 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
-
-from rillnode.codecs import limits
 
 LAYERS: Final = ("codecs", "transports", "actors", "node")
 _ROOT: Final = Path(__file__).parents[1]
@@ -123,6 +122,9 @@ _MEANINGS: Final = {
     "key.type": "a message that has no place in a key exchange",
     "link.closed": "there is no link to the node at the moment, or it was closed under a request",
     "link.duplicate": "the peer has made a link to this node by itself, which is used instead",
+    "link.failed": "what serves a connection has failed: the log says why",
+    "link.limit": "the listener has as many connections as it may, or as many from this address",
+    "link.unfinished": "the peer did not finish a message, in time or within its limit",
     "link.unreachable": "a connection could not be made; the text has the system's reason",
     "message.route": "a route without addresses, or one whose end does not take the message",
     "message.size": "a message with its routes is larger than the next link takes",
@@ -374,10 +376,21 @@ def _rendered(expression: ast.expr) -> str:
             return ""
 
 
+@cache
+def _limits() -> dict[str, object]:
+    """Every limit by its name: the kernel's, and those of plug-ins."""
+    found: dict[str, object] = {}
+    for layer in LAYERS:
+        for path in (_ROOT / layer).rglob("limits.py"):
+            parts = path.relative_to(_ROOT).with_suffix("").parts
+            found |= vars(import_module(".".join(("rillnode", *parts))))
+    return found
+
+
 def _placeholder(value: ast.expr) -> str:
     match value:
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            limit = getattr(limits, name, None)
+            limit = _limits().get(name)
             return f"{limit:,}" if isinstance(limit, int) else f"<{name.strip('_').lower()}>"
         case _:
             return "..."

@@ -58,7 +58,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Contexts(msgspec.Struct, kw_only=True):
-    """What is saved: contexts by name, and the one that is used when nothing else is said."""
+    """The saved contexts by name, and the one that is used when nothing else is said."""
 
     current: str | None = None
     contexts: dict[str, Context] = {}

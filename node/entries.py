@@ -37,7 +37,7 @@ _JSON: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
 class Metadata(NamedTuple):
-    """What an entry's protocol says beside its content; times in milliseconds since 1970.
+    """The metadata of an entry's protocol; times in milliseconds since 1970.
 
     Numbers and times that no column can hold are left out.
 
@@ -96,7 +96,7 @@ class Decoded(NamedTuple):
 
 
 class Unreadable(Exception):
-    """Why nothing can be read of an entry, for people."""
+    """The reason why nothing can be read of an entry, for people."""
 
 
 class EntryReader:

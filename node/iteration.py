@@ -4,7 +4,7 @@ import asyncio
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.events import event_logger
@@ -29,6 +29,15 @@ class Source(Protocol[Item_co]):
 
     async def close(self) -> None:
         """Give back what it holds; who waits in `fetch` is told that there are no more."""
+        ...
+
+
+@runtime_checkable
+class Opening(Protocol):
+    """A source that has to find out where it begins."""
+
+    async def open(self) -> None:
+        """Find out where to begin; called again, and cancelled, it goes on."""
         ...
 
 
@@ -66,7 +75,17 @@ class Iteration(Generic[Item]):
         return self._items.popleft()
 
     async def __aenter__(self) -> Self:
-        """It is open already."""
+        """Find out where to begin, so that what comes from now on is in it; raises as `anext`."""
+        if isinstance(self._source, Opening):
+            self._close_when_dropped()
+            try:
+                await self._source.open()
+            except Exception as error:
+                await self._fail(error)
+                raise
+            except BaseException:
+                await self.aclose()
+                raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

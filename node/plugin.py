@@ -314,12 +314,15 @@ class PlugIn:
 
     @property
     def links(self) -> Iterable[Cell]:
-        """The actors of its links; each is told to drain when the node stops."""
+        """The actors of its links; each is sent a `Drain` when the node stops."""
         return ()
 
     @property
     def holders(self) -> Iterable[Cell]:
-        """Actors, beside those of links, that go on by the rights of whom they serve."""
+        """Actors, beside those of links, that go on by the rights of whom they serve.
+
+        Each is sent a `RightsChanged` when a right has ended.
+        """
         return ()
 
     @property

@@ -198,16 +198,6 @@ class Node:
         return self._identity.public_hex
 
     @property
-    def nextgraph_peer_id(self) -> str | None:
-        """The Ed25519 key of the NextGraph broker, hex; None without one."""
-        return self.facts.get("nextgraph_peer_id")
-
-    @property
-    def ethereum_address(self) -> str | None:
-        """The address that signs for Streamr's clients what others push; None without them."""
-        return self.facts.get("ethereum_address")
-
-    @property
     def facts(self) -> dict[str, str]:
         """What plug-ins tell of themselves, such as the public halves of their keys, by name."""
         return {name: text for one in self._plug_ins for name, text in one.facts.items()}

@@ -1,4 +1,4 @@
-"""Where Spark finds the format `rillnode` by itself: it looks into modules named `pyspark_*`."""
+"""Lets Spark find the format `rillnode` by itself, in a module named `pyspark_*`."""
 
 from rillnode.node.spark.source import RillnodeSource as DefaultSource
 

@@ -180,7 +180,7 @@ class Houses(Protocol):
 
 
 class Reads(Protocol):
-    """What reads the messages of one endpoint's actor; see `Wire`."""
+    """Reads the messages of one endpoint's actor; see `Wire`."""
 
     def take(self, endpoint: "Endpoint", call: Call, sender: Cell | None = None) -> None:
         """Put a message into the actor's mailbox; one that cannot be read is refused."""

@@ -17,8 +17,7 @@ from rillnode.actors.core.streams.asked import ServiceRequest
 from rillnode.actors.engine.described import PRIVATE, Described
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import LogStore
-from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
+from rillnode.actors.log import Checkpoint, Checkpointing, LogStore
 from rillnode.actors.ports import Entropy
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, StoreError

@@ -10,7 +10,7 @@ PAUSE_SECONDS_MAX: Final = 30.0
 """A pause is twice as long as the one before it, within these bounds."""
 
 WELL_SECONDS: Final = 60.0
-"""An actor that has lived so long was well: the pause after it is the first one again."""
+"""An actor that has lived this long was well: the pause after it is the first one again."""
 
 PAUSES_MAX: Final = 10_000
 """Addresses that are remembered; beyond that the one that was given up first is forgotten."""

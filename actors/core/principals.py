@@ -1,4 +1,4 @@
-"""How the principals are written that grants, quotas and peers name."""
+"""The spelling of principals that grants, quotas and peers name."""
 
 import re
 from collections.abc import Callable, Iterable

@@ -51,7 +51,7 @@ _UNDER_WAY_MAX: Final = 8
 _PAGE_BYTES: Final = 1_048_576
 
 _BEHIND_SECONDS_MAX: Final = 15.0
-"""A replica that lacks chunks is asked again for so long."""
+"""A replica that lacks chunks is asked again for this long."""
 
 _AGAIN_SECONDS: Final = 0.1
 

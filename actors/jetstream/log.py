@@ -37,10 +37,10 @@ FRAME_BYTES_MAX: Final = 8_388_608
 _NEWS: Final = struct.Struct(">HQ")
 
 NEWS_SECONDS: Final = 0.002
-"""What others are to be told waits so long for a frame that it can go with."""
+"""What others are to be told waits this long for a frame that it can go with."""
 
 _STALE_SECONDS: Final = 10.0
-"""A log that was seen to be missing so long ago was there in between."""
+"""A log that was seen to be missing this long ago was there in between."""
 
 
 class _Done(msgspec.Struct):

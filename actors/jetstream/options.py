@@ -34,11 +34,11 @@ class JetStreamOptions:
         connect_seconds_max: wait for a server to let us in.
         answer_seconds_max: wait for an answer. Electing a leader takes up to nine seconds in the
             worst case (nats-server, server/raft.go: election timeouts of 4 to 9 seconds).
-        mute_seconds_max: a server by which JetStream answers nothing for so long, though it is
+        mute_seconds_max: a server by which JetStream answers nothing for this long, though it is
             asked, is left for the next one.
-        doubt_seconds: logs that are missing are looked for so long before they are called gone: a
+        doubt_seconds: logs that are missing are looked for this long before they are called gone: a
             new leader may answer before it has applied all that it holds.
-        look_seconds: a log that nothing is known of for so long is looked at, unasked.
+        look_seconds: a log that nothing is known of for this long is looked at, unasked.
         proof_seconds: the servers are asked again so often whether they sync.
         beat_seconds: others are told so often where the logs end.
         repair_seconds_min: first pause after no server let us in; doubled up to the next.

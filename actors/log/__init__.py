@@ -34,7 +34,8 @@ Promises of every LogStore:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
 
 from rillnode.actors.log.records import (
     DEAD_SUFFIX as DEAD_SUFFIX,
@@ -52,6 +53,8 @@ from rillnode.actors.log.records import (
 )
 from rillnode.codecs.entries import Block, EntryKind
 from rillnode.codecs.errors import StoreError
+
+INDEX_MAX: Final = 2**64 - 1
 
 FORMAT_VERSION = 1
 """Version of the store's layout; a newer one is refused, an older one is migrated forward."""
@@ -280,6 +283,23 @@ class PutRecords(Operation):
 
 
 @dataclass(slots=True, eq=False)
+class Checkpoint(Operation):
+    """Copy the store, with all that was submitted before, to a directory that is not there yet.
+
+    Writes wait meanwhile, for as long as the disk takes to write what is in memory; what is on
+    disk already is linked. The directory is there whole, or not at all.
+
+    Errors: `store.full`, `store.checkpoint` (it could not be made; the store goes on), and those of
+    a write where what was submitted before could not be made durable.
+
+    Attributes:
+        path: the new directory, on the store's file system.
+    """
+
+    path: Path = field(default_factory=Path)
+
+
+@dataclass(slots=True, eq=False)
 class Read(Operation):
     """Read whole blocks of a log that hold entries from `index` on.
 
@@ -296,7 +316,7 @@ class Read(Operation):
 
     log: int = 0
     index: int = 0
-    until: int = 2**64 - 1
+    until: int = INDEX_MAX
     entries_max: int = 2**32
     bytes_max: int = 1_048_576
     blocks: list[Block] = field(default_factory=list[Block])
@@ -628,4 +648,13 @@ class LogStore(Protocol):
 
     def describe(self) -> Mapping[str, Any]:
         """The log that others write, too, and what is seen of it here, for people; else nothing."""
+        ...
+
+
+@runtime_checkable
+class Checkpointing(Protocol):
+    """A store that can copy itself while it is in use; not every one can."""
+
+    def checkpoint(self, operation: Checkpoint) -> None:
+        """Queue a copy; it is completed through the store's `complete`."""
         ...

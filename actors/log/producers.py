@@ -83,7 +83,7 @@ class Log(Protocol):
 
 
 class Numbers(msgspec.Struct, eq=False, gc=False):
-    """What the producers of one log have numbered.
+    """The numbers of one log's producers.
 
     It stays packed until more than the run that goes on is asked for: most of many logs have had
     one producer, whose first run goes on.

@@ -10,13 +10,10 @@ from rillnode.actors.nextgraph.repos import check_access
 from rillnode.actors.nextgraph.session import Refusal
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keys import x25519_form
-from rillnode.codecs.limits import (
-    ENTRY_BYTES_MAX,
-    NEXTGRAPH_BLOCKS_MAX,
-    NEXTGRAPH_IDS_MAX,
-)
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
 from rillnode.codecs.nextgraph.adverts import check_publisher_advert
 from rillnode.codecs.nextgraph.events import Event, check_event
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_BLOCKS_MAX, NEXTGRAPH_IDS_MAX
 from rillnode.codecs.nextgraph.requests import (
     BlocksExist,
     BlocksGet,

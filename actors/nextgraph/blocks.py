@@ -20,8 +20,8 @@ from rillnode.actors.nextgraph.records import name_of, pack_block, unpack_block
 from rillnode.actors.nextgraph.repairs import Repaired
 from rillnode.actors.nextgraph.session import Asked, Refusal, principal_of
 from rillnode.codecs.errors import StoreError
-from rillnode.codecs.limits import NEXTGRAPH_BLOCK_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import Block
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_BLOCK_BYTES_MAX
 from rillnode.codecs.nextgraph.requests import (
     BlocksExist,
     BlocksPut,

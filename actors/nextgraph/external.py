@@ -11,7 +11,6 @@ from rillnode.actors.nextgraph.records import name_of, unpack_block
 from rillnode.actors.nextgraph.session import Refusal, result_of
 from rillnode.actors.nextgraph.wallets import FetchWallet
 from rillnode.codecs.errors import ActorError, CodecError
-from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import Block
 from rillnode.codecs.nextgraph.commits import commit_header
 from rillnode.codecs.nextgraph.external import (
@@ -23,6 +22,7 @@ from rillnode.codecs.nextgraph.external import (
     ExtResponse,
     WalletGetExport,
 )
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import OuterOverlay
 

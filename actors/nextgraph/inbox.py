@@ -18,13 +18,10 @@ from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.news import News, NewsActor
 from rillnode.actors.nextgraph.records import Letters, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Forwarded, Gone, Refusal, Session
-from rillnode.codecs.limits import (
-    CONNECTIONS_MAX,
-    NEXTGRAPH_LETTERS_BYTES_MAX,
-    NEXTGRAPH_LETTERS_MAX,
-)
+from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.nextgraph.client import ClientMessage, InboxReceive
 from rillnode.codecs.nextgraph.inbox import LETTER, InboxMessage, inbox_signature_holds
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_LETTERS_BYTES_MAX, NEXTGRAPH_LETTERS_MAX
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.requests import InboxPost, InboxRegister, inbox_register_holds
 from rillnode.codecs.nextgraph.results import ResultCode

@@ -7,10 +7,10 @@ from rillnode.actors.nextgraph.records import name_of, pack_block
 from rillnode.actors.nextgraph.session import Asked
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import NEXTGRAPH_PARENTS_MAX
 from rillnode.codecs.nextgraph.blocks import block_id
 from rillnode.codecs.nextgraph.commits import commit_header
 from rillnode.codecs.nextgraph.events import EVENT, Event
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_PARENTS_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 
 from rillnode.actors.nextgraph.records import Overlay, Pin
 from rillnode.actors.nextgraph.session import Asked, Refusal
-from rillnode.codecs.limits import NEXTGRAPH_TOPICS_MAX
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_TOPICS_MAX
 from rillnode.codecs.nextgraph.requests import (
     BlocksExist,
     BlocksGet,

@@ -20,7 +20,7 @@ from rillnode.actors.nextgraph.records import Wallet, name_of, pack, unpack
 from rillnode.actors.nextgraph.session import Asked, Refusal
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS, NEXTGRAPH_WALLETS_MAX
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_WALLET_SECONDS, NEXTGRAPH_WALLETS_MAX
 from rillnode.codecs.nextgraph.requests import WalletPutExport
 from rillnode.codecs.nextgraph.results import ResultCode
 

@@ -36,8 +36,8 @@ from rillnode.actors.ockam.bidirectional_publisher import (
 )
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import (
-    NAME_BYTES_MAX,
+from rillnode.codecs.limits import NAME_BYTES_MAX
+from rillnode.codecs.ockam.limits import (
     STREAM_PUBLISHERS_PER_PRINCIPAL_MAX,
     STREAM_SUBSCRIPTIONS_PER_PRINCIPAL_MAX,
 )

@@ -34,11 +34,8 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import Block, items_of
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import (
-    FRAME_BYTES_MAX,
-    STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,
-    U16_MESSAGE_BYTES_MAX,
-)
+from rillnode.codecs.limits import FRAME_BYTES_MAX, U16_MESSAGE_BYTES_MAX
+from rillnode.codecs.ockam.limits import STREAM_SUBSCRIBER_AWAY_SECONDS_MAX
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 
 logger = event_logger("rillnode.actors.ockam.bidirectional_consumer")

@@ -28,9 +28,8 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import pack_body, split_items
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import (
-    ENTRY_BYTES_MAX,
-    FRAME_BYTES_MAX,
+from rillnode.codecs.limits import ENTRY_BYTES_MAX, FRAME_BYTES_MAX
+from rillnode.codecs.ockam.limits import (
     STREAM_PUBLISHER_PENDING_BYTES_MAX,
     STREAM_PUBLISHERS_PER_SUBSCRIPTION_MAX,
     STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,

@@ -10,7 +10,7 @@ from rillnode.actors.core.tally import Tally
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.ports import Entropy
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import ALIASES_PER_LINK_MAX, ALIASES_PER_PRINCIPAL_MAX
+from rillnode.codecs.ockam.limits import ALIASES_PER_LINK_MAX, ALIASES_PER_PRINCIPAL_MAX
 from rillnode.codecs.routing.routes import WireMessage
 
 logger = event_logger("rillnode.actors.ockam.context")

@@ -3,7 +3,7 @@
 A request's payload is `name:topic`; it is sent back from the topic's address, `pub_sub_t_<topic>`.
 The name tells a principal's subscriptions to one topic apart: subscribing again replaces. A
 subscription ends with the connection that it was made through, a topic with its last subscription.
-What is published while a subscriber has much to read still does not reach that one.
+What is published while a subscriber still has much to read does not reach it.
 
 Source: the Elixir nodes of 2021 to 2024 (`pub_sub_service`, later `pub_sub`), where subscriptions
 never end, and a name belongs to whoever uses it last.
@@ -26,7 +26,7 @@ PREFIX: Final = b"pub_sub_t_"
 
 
 class _Subscriber(NamedTuple):
-    """Whose subscription it is."""
+    """The owner of a subscription."""
 
     principal: str
     name: str

@@ -32,9 +32,9 @@ from rillnode.actors.engine.worker import Worker
 from rillnode.actors.ockam.context import Allowance, ServiceContext
 from rillnode.actors.ockam.forwarder import Forwarder
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import ALIAS_KEPT_SECONDS
 from rillnode.codecs.ockam import api
 from rillnode.codecs.ockam.hub import TEXT, decode_name, read_name
+from rillnode.codecs.ockam.limits import ALIAS_KEPT_SECONDS
 from rillnode.codecs.routing.routes import WireMessage
 
 PREFIX: Final = b"forward_to_"

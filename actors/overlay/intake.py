@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import (
+from rillnode.codecs.streamr.duplicates import ChainDuplicates, Number
+from rillnode.codecs.streamr.limits import (
     STREAMR_CHAINS_MAX,
     STREAMR_UNORDERED_BYTES_MAX,
     STREAMR_UNORDERED_MESSAGES_MAX,
 )
-from rillnode.codecs.streamr.duplicates import ChainDuplicates, Number
 from rillnode.codecs.streamr.ordering import ChainName, OrderedChains, OrderingEvent
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
 

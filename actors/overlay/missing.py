@@ -16,10 +16,10 @@ from rillnode.actors.overlay.announcing import LogReader
 from rillnode.actors.overlay.answering import Answer, Push
 from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.dialect import Dialect
+from rillnode.actors.overlay.limits import OVERLAY_RESENDS_MAX
 from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
 from rillnode.actors.overlay.resending import Range, Receiver, ResendingActor, Since
 from rillnode.actors.streamr.requests import LAST
-from rillnode.codecs.limits import OVERLAY_RESENDS_MAX
 from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.streamr.control_messages import ResendFromRequest, ResendRangeRequest
 from rillnode.codecs.streamr.node_address import AnyAddress

@@ -25,11 +25,12 @@ from rillnode.actors.overlay.context import claim_of, verbs_of
 from rillnode.actors.overlay.dialect import Dialect, decode
 from rillnode.actors.overlay.generations import GENERATIONS
 from rillnode.actors.overlay.graphs import OWN, Graphs
+from rillnode.actors.overlay.limits import OVERLAY_NODES_MAX, OVERLAY_STREAMS_MAX
 from rillnode.actors.overlay.stream_keys import parse_stream_key, stream_key
 from rillnode.actors.overlay.topology import Topology
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import CONNECTIONS_MAX, OVERLAY_NODES_MAX, OVERLAY_STREAMS_MAX
+from rillnode.codecs.limits import CONNECTIONS_MAX
 from rillnode.codecs.routing.routes import Route, WireMessage, local
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,

@@ -15,8 +15,8 @@ from rillnode.actors.streamr.requests import (
 )
 from rillnode.actors.streamr.sessions import ETHEREUM
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.limits import STREAMR_FUTURE_SECONDS_MAX, STREAMR_ID_BYTES_MAX
 from rillnode.codecs.streamr.encryption import from_hex
+from rillnode.codecs.streamr.limits import STREAMR_FUTURE_SECONDS_MAX, STREAMR_ID_BYTES_MAX
 from rillnode.codecs.streamr.signing import Verdict, verify_message
 from rillnode.codecs.streamr.stream_message import (
     EncryptionType,

@@ -49,14 +49,7 @@ from rillnode.actors.streamr.resend_answer import AnyResendRequest, ResendAnswer
 from rillnode.actors.streamr.resend_query import resend_query
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import (
-    STORE_PENDING_HIGH_BYTES,
-    STREAMR_BACKLOG_HIGH_BYTES,
-    STREAMR_PUBLISHING_BYTES_MAX,
-    STREAMR_PUBLISHING_MESSAGES_MAX,
-    STREAMR_RESENDS_PER_LINK_MAX,
-    STREAMR_SUBSCRIPTIONS_PER_LINK_MAX,
-)
+from rillnode.codecs.limits import STORE_PENDING_HIGH_BYTES
 from rillnode.codecs.streamr.control import decode_control, request_id_of
 from rillnode.codecs.streamr.control_messages import (
     ControlMessage,
@@ -70,6 +63,13 @@ from rillnode.codecs.streamr.control_messages import (
     UnsubscribeRequest,
 )
 from rillnode.codecs.streamr.key_exchange import is_key_stream
+from rillnode.codecs.streamr.limits import (
+    STREAMR_BACKLOG_HIGH_BYTES,
+    STREAMR_PUBLISHING_BYTES_MAX,
+    STREAMR_PUBLISHING_MESSAGES_MAX,
+    STREAMR_RESENDS_PER_LINK_MAX,
+    STREAMR_SUBSCRIPTIONS_PER_LINK_MAX,
+)
 from rillnode.codecs.streamr.stream_message import Layout, SignatureType
 
 logger = event_logger("rillnode.actors.streamr.connection")

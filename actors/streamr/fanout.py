@@ -8,8 +8,8 @@ from typing import Final
 from rillnode.actors.streamr.outlet import Dialect, Outlet
 from rillnode.actors.streamr.requests import UNDELIVERABLE
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.limits import STREAMR_BACKLOG_HIGH_BYTES
 from rillnode.codecs.streamr.control_messages import BroadcastMessage
+from rillnode.codecs.streamr.limits import STREAMR_BACKLOG_HIGH_BYTES
 from rillnode.codecs.streamr.stream_message import MessageType, StreamMessage
 
 _UNASKED_KEYS: Final = frozenset(

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-from rillnode.codecs.limits import STREAMR_LOGIN_ADDRESSES_MAX
+from rillnode.codecs.streamr.limits import STREAMR_LOGIN_ADDRESSES_MAX
 
 _MINUTE: Final = 60.0
 _NETWORK_BITS: Final = 64

@@ -24,9 +24,10 @@ from rillnode.actors.streamr.permissions import ADMIN
 from rillnode.actors.streamr.sessions import ETHEREUM
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX, STREAMR_METADATA_BYTES_MAX
+from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from rillnode.codecs.streamr.ethereum import parse_address
 from rillnode.codecs.streamr.key_exchange import is_key_stream
+from rillnode.codecs.streamr.limits import STREAMR_METADATA_BYTES_MAX
 from rillnode.codecs.streamr.rest_bodies import StreamBody
 from rillnode.codecs.streamr.times import iso_time
 

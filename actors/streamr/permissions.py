@@ -24,7 +24,7 @@ from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.sessions import ETHEREUM
 from rillnode.codecs.api_keys import API_KEY
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_PERMISSIONS_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_PERMISSIONS_MAX
 
 ADMIN: Final = "admin"
 

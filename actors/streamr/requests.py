@@ -14,8 +14,8 @@ from thespian.actors import ActorAddress
 from rillnode.actors.engine.cell import Cell
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.control_messages import RequestId
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.stream_message import MessageRef, StreamMessage
 
 NOT_FOUND: Final = "NOT_FOUND"

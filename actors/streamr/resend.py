@@ -30,8 +30,8 @@ from rillnode.actors.streamr.requests import (
 from rillnode.actors.streamr.stored import FOREIGN_PREFIX, is_expired, read_entry
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
-from rillnode.codecs.limits import STREAMR_RESEND_MESSAGES_MAX
 from rillnode.codecs.streamr.key_exchange import is_key_stream
+from rillnode.codecs.streamr.limits import STREAMR_RESEND_MESSAGES_MAX
 from rillnode.codecs.streamr.sort_keys import bounds
 from rillnode.codecs.streamr.stream_message import StreamMessage
 

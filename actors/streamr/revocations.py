@@ -17,7 +17,7 @@ import msgspec
 
 from rillnode.actors.core.rights import Rights
 from rillnode.codecs.errors import StoreError
-from rillnode.codecs.limits import STREAMR_REVOKED_TOKENS_MAX
+from rillnode.codecs.streamr.limits import STREAMR_REVOKED_TOKENS_MAX
 from rillnode.codecs.streamr.session_tokens import Session
 
 REVOKED_PREFIX: Final = "streamr/revoked/"

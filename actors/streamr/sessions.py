@@ -20,8 +20,11 @@ from rillnode.actors.streamr.login_rate import LoginRate
 from rillnode.actors.streamr.revocations import Revocations
 from rillnode.codecs.api_keys import API_KEY, hash_of
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.limits import STREAMR_ANSWERED_CHALLENGES_MAX, STREAMR_CHALLENGE_SECONDS
 from rillnode.codecs.streamr.ethereum import parse_address, recover_address
+from rillnode.codecs.streamr.limits import (
+    STREAMR_ANSWERED_CHALLENGES_MAX,
+    STREAMR_CHALLENGE_SECONDS,
+)
 from rillnode.codecs.streamr.session_tokens import (
     ID_BYTES,
     Challenge,

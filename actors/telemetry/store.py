@@ -7,8 +7,7 @@ from typing import Any
 
 from rillnode.actors.core.streams.appending import Inserted
 from rillnode.actors.core.streams.context import parse_stream_address
-from rillnode.actors.log import Append, LogStore, Operation, Read
-from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
+from rillnode.actors.log import Append, Checkpoint, Checkpointing, LogStore, Operation, Read
 from rillnode.actors.ports import Span, Tracer
 
 

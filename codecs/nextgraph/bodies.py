@@ -115,7 +115,7 @@ class DocumentTransaction(Struct):
 
 
 class Transaction(Struct):
-    """What a commit changes; the first field says which of both others is there."""
+    """The changes of a commit; the first field says which of both others is there."""
 
     has: U8
     graph: GraphTransaction | None

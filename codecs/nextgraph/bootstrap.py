@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from rillnode.codecs.bare import U16, Codec
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import NEXTGRAPH_INVITATION_BYTES_MAX
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_INVITATION_BYTES_MAX
 from rillnode.codecs.nextgraph.text_ids import from_base64url, to_base64url
 from rillnode.codecs.nextgraph.types import V0, BindAddress, IPv4, PublicKey, SymmetricKey
 

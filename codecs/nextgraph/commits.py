@@ -16,8 +16,8 @@ from msgspec import Struct
 from rillnode.codecs.bare import U32, Codec, Tags
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keys import Identity, verify
-from rillnode.codecs.limits import NEXTGRAPH_HEADER_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import Block, HeaderId, block_id, open_chunk
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_HEADER_BYTES_MAX
 from rillnode.codecs.nextgraph.objects import join_object
 from rillnode.codecs.nextgraph.types import (
     V0,

@@ -11,7 +11,7 @@ Source: nextgraph-rs 9ea23f60, engine/net/src/connection.rs; the closes of real 
 from collections.abc import Callable
 from typing import Generic, NoReturn, TypeVar
 
-from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.messages import ProtocolMessage, encode_message
 from rillnode.codecs.nextgraph.noise_xk import Channel, Handshake, read_clear
 from rillnode.codecs.nextgraph.results import NextGraphError, ProtocolCode

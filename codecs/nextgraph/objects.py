@@ -16,7 +16,6 @@ from typing import Final
 from msgspec import Struct
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import NEXTGRAPH_BLOCK_BYTES_MAX, NEXTGRAPH_TREE_DEPTH_MAX
 from rillnode.codecs.nextgraph.blocks import (
     Block,
     BlockContent,
@@ -26,6 +25,7 @@ from rillnode.codecs.nextgraph.blocks import (
     open_block,
     seal_chunk,
 )
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_BLOCK_BYTES_MAX, NEXTGRAPH_TREE_DEPTH_MAX
 from rillnode.codecs.nextgraph.types import ObjectRef
 
 BLOCK_BYTES_STEP: Final = 4_096

@@ -15,7 +15,7 @@ _OVERLAY: Final[Codec[OverlayId]] = Codec(OverlayId)
 
 
 def repo_hash(repo_id: bytes) -> bytes:
-    """What names a repo to a broker; without the key's tag."""
+    """The hash by which brokers know a repo; without the key's tag."""
     return blake3(repo_id).digest()
 
 
@@ -44,7 +44,7 @@ def convergence_key(store_id: bytes, secret: bytes) -> bytes:
 
 
 def author_digest(user: bytes, overlay: OverlayId) -> bytes:
-    """What stands for a user as the author of commits in an overlay."""
+    """The digest that names a user as the author of commits in an overlay."""
     context = "NextGraph UserId Hash Overlay Id for Commit BLAKE3 key"
     return blake3(TAG + user, key=derive(context, _OVERLAY.encode(overlay))).digest()
 

@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import Block, InternalNode, block_id, open_content
 from rillnode.codecs.nextgraph.commits import (
     COMMIT_OBJECT,
@@ -22,6 +21,7 @@ from rillnode.codecs.nextgraph.commits import (
     verify_commit,
 )
 from rillnode.codecs.nextgraph.events import Event, check_event, crypt_event_key
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.objects import Object, join_object, split_object
 from rillnode.codecs.nextgraph.overlays import author_digest
 from rillnode.codecs.nextgraph.types import KEY_BYTES, ForwardedPeer, ObjectRef, OverlayId

@@ -12,11 +12,7 @@ from typing import Final
 from rillnode.codecs.errors import CodecError, HandshakeError, TransportError
 from rillnode.codecs.framing import FrameCutter, MessageJoiner, joined_messages, u16_frame
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import (
-    FRAME_BYTES_MAX,
-    NOISE_PLAINTEXT_BYTES_MAX,
-    NOISE_REKEY_RECORDS,
-)
+from rillnode.codecs.limits import FRAME_BYTES_MAX, NOISE_PLAINTEXT_BYTES_MAX, NOISE_REKEY_RECORDS
 from rillnode.codecs.links import WireFormat
 from rillnode.codecs.noise.cipher import CipherState, Suite
 from rillnode.codecs.noise.xx import Local, Session, Steps, initiate, respond

@@ -31,10 +31,10 @@ Source: github.com/build-trust/ockam, `key_establishment_protocol/xx` (Elixir) a
 from typing import Final, NamedTuple
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import CHANNEL_HANDSHAKE_BYTES_MAX
 from rillnode.codecs.noise.cipher import TAG_BYTES
 from rillnode.codecs.noise.handshake import DH_BYTES, NoiseHandshake
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level, unwrap, wrap
+from rillnode.codecs.ockam.limits import CHANNEL_HANDSHAKE_BYTES_MAX
 from rillnode.codecs.routing.routes import Address
 from rillnode.codecs.varint import encode_uint, read_data, read_uint
 

@@ -26,8 +26,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import CHANNEL_WINDOW_MESSAGES
 from rillnode.codecs.noise.cipher import TAG_BYTES
+from rillnode.codecs.ockam.limits import CHANNEL_WINDOW_MESSAGES
 from rillnode.codecs.varint import encode_uint, read_data, uint_bytes
 
 _AESGCM_NONCE: Final = Struct(">4xQ")

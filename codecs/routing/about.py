@@ -28,7 +28,7 @@ class AboutRequest(Struct):
 
 
 class WatchRequest(Struct):
-    """Tell when what is at an address ends, or how it is after so long, a minute at most."""
+    """Tell when what is at an address ends, or how it is after this long, a minute at most."""
 
     request_id: UInt
     milliseconds: UInt

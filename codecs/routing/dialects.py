@@ -15,11 +15,7 @@ from typing import Final, Literal
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.framing import u16_frame
-from rillnode.codecs.limits import (
-    GREETING_PAUSE_SECONDS,
-    GREETING_SECONDS_MAX,
-    U16_FRAME_BYTES_MAX,
-)
+from rillnode.codecs.limits import GREETING_PAUSE_SECONDS, GREETING_SECONDS_MAX, U16_FRAME_BYTES_MAX
 from rillnode.codecs.links import WireFormat
 from rillnode.codecs.routing.cbor_items import ARRAY
 from rillnode.codecs.routing.framing import GREETING, U16Framing, U32Framing

@@ -12,7 +12,6 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.control_forms import (
     CONTROL_VERSIONS,
     FORMS,
@@ -27,6 +26,7 @@ from rillnode.codecs.streamr.control_messages import (
     ResendRequest,
 )
 from rillnode.codecs.streamr.json_text import Scalar, Text, read_json, text_of, whole, write_json
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.message import decode_utf8, encode_message
 from rillnode.codecs.streamr.message_layouts import RefArray
 from rillnode.codecs.streamr.stream_message import Layout, StreamMessage

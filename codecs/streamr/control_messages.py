@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.stream_message import Layout, MessageRef, StreamMessage
 
 RequestId = str | Annotated[int, Meta(ge=0, le=STREAMR_INTEGER_MAX)]

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import Final
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_CHAINS_MAX, STREAMR_GAPS_MAX
+from rillnode.codecs.streamr.limits import STREAMR_CHAINS_MAX, STREAMR_GAPS_MAX
 
 Number = tuple[int, int]
 """Timestamp in milliseconds, and sequence within it."""

@@ -24,16 +24,16 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from msgspec.structs import replace
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import (
-    STREAMR_RSA_BITS_MAX,
-    STREAMR_RSA_BITS_MIN,
-    STREAMR_RSA_PEM_BYTES_MAX,
-)
 from rillnode.codecs.streamr.json_text import read_json
 from rillnode.codecs.streamr.key_exchange import (
     EncryptedKey,
     decode_encrypted_key,
     encode_encrypted_key,
+)
+from rillnode.codecs.streamr.limits import (
+    STREAMR_RSA_BITS_MAX,
+    STREAMR_RSA_BITS_MIN,
+    STREAMR_RSA_PEM_BYTES_MAX,
 )
 from rillnode.codecs.streamr.stream_message import EncryptionType, StreamMessage
 

@@ -14,7 +14,8 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import FRAME_BYTES_MAX, STREAMR_INTEGER_MAX
+from rillnode.codecs.limits import FRAME_BYTES_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 
 T = TypeVar("T")
 

@@ -36,9 +36,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_KEY_IDS_MAX
 from rillnode.codecs.streamr.ethereum import is_address, parse_address
 from rillnode.codecs.streamr.json_text import Name, read_json, write_json
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_KEY_IDS_MAX
 from rillnode.codecs.streamr.stream_message import EncryptionType, MessageType
 
 KEY_STREAM_PREFIX: Final = "SYSTEM/keyexchange/"

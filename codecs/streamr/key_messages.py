@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_KEYS_MAX
 from rillnode.codecs.streamr.encryption import GroupKey
 from rillnode.codecs.streamr.ethereum import EthereumKey
 from rillnode.codecs.streamr.key_exchange import (
@@ -16,6 +15,7 @@ from rillnode.codecs.streamr.key_exchange import (
     key_stream_of,
     types_of,
 )
+from rillnode.codecs.streamr.limits import STREAMR_KEYS_MAX
 from rillnode.codecs.streamr.signing import Verdict, sign_message, verify_message
 from rillnode.codecs.streamr.stream_message import (
     EncryptionType,

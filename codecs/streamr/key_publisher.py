@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_SUBSCRIBERS_MAX
 from rillnode.codecs.streamr.encryption import Entropy, GroupKey, encrypt, load_public_key, wrap
 from rillnode.codecs.streamr.ethereum import EthereumKey, parse_address
 from rillnode.codecs.streamr.key_exchange import (
@@ -34,6 +33,7 @@ from rillnode.codecs.streamr.key_messages import (
     Publish,
     read_key_message,
 )
+from rillnode.codecs.streamr.limits import STREAMR_SUBSCRIBERS_MAX
 from rillnode.codecs.streamr.stream_message import StreamMessage
 
 

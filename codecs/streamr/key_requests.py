@@ -8,7 +8,6 @@ repeated, ever more slowly, and given up in the end.
 from dataclasses import dataclass, field
 from typing import Final
 
-from rillnode.codecs.limits import STREAMR_KEY_IDS_MAX, STREAMR_KEY_REQUESTS_MAX
 from rillnode.codecs.streamr.encryption import Entropy
 from rillnode.codecs.streamr.key_exchange import (
     EncryptedKey,
@@ -17,6 +16,7 @@ from rillnode.codecs.streamr.key_exchange import (
     GroupKeyResponse,
 )
 from rillnode.codecs.streamr.key_messages import KeyEvent, KeyMessageWriter, KeysMissing
+from rillnode.codecs.streamr.limits import STREAMR_KEY_IDS_MAX, STREAMR_KEY_REQUESTS_MAX
 
 COLLECT_MS: Final = 1_000
 """How long ids are collected for one request; streamr-client 5."""

@@ -13,11 +13,6 @@ from collections import deque
 from collections.abc import Sequence
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import (
-    STREAMR_ANNOUNCED_KEYS_MAX,
-    STREAMR_LOCKED_BYTES_MAX,
-    STREAMR_LOCKED_MESSAGES_MAX,
-)
 from rillnode.codecs.streamr.encryption import (
     Entropy,
     GroupKey,
@@ -47,6 +42,11 @@ from rillnode.codecs.streamr.key_messages import (
     read_key_message,
 )
 from rillnode.codecs.streamr.key_requests import KeyName, KeyRequests
+from rillnode.codecs.streamr.limits import (
+    STREAMR_ANNOUNCED_KEYS_MAX,
+    STREAMR_LOCKED_BYTES_MAX,
+    STREAMR_LOCKED_MESSAGES_MAX,
+)
 from rillnode.codecs.streamr.signing import Verdict, verify_message
 from rillnode.codecs.streamr.stream_message import EncryptionType, MessageType, StreamMessage
 

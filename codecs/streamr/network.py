@@ -32,9 +32,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import LIST_ITEMS_MAX, STREAMR_INTEGER_MAX, STREAMR_NODES_MAX
+from rillnode.codecs.limits import LIST_ITEMS_MAX
 from rillnode.codecs.streamr.collation import collation_key
 from rillnode.codecs.streamr.json_text import Name, read_json, write_json
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_NODES_MAX
 
 T = TypeVar("T")
 

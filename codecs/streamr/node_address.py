@@ -13,7 +13,7 @@ import re
 from typing import Final, NamedTuple
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import NODE_ADDRESS_CHARS_MAX
+from rillnode.codecs.streamr.limits import NODE_ADDRESS_CHARS_MAX
 from rillnode.codecs.texts import one_text
 
 _ADDRESS: Final = re.compile(

@@ -18,12 +18,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from rillnode.codecs.limits import (
+from rillnode.codecs.streamr.duplicates import Number
+from rillnode.codecs.streamr.limits import (
     STREAMR_CHAINS_MAX,
     STREAMR_UNORDERED_BYTES_MAX,
     STREAMR_UNORDERED_MESSAGES_MAX,
 )
-from rillnode.codecs.streamr.duplicates import Number
 from rillnode.codecs.streamr.stream_message import StreamMessage
 
 PROPAGATION_SECONDS: Final = 5.0

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_TOKEN_CHARS_MAX
+from rillnode.codecs.streamr.limits import STREAMR_TOKEN_CHARS_MAX
 
 ID_BYTES: Final = 8
 """Random bytes that tell a token, or a challenge, from the others of its millisecond."""

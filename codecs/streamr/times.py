@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 
 _DIGITS: Final = re.compile("[0-9]{1,16}")
 _TEXT_CHARS_MAX: Final = 64

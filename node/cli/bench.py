@@ -90,7 +90,7 @@ async def _push(stream: "Stream", window: int, duration: float, size: int) -> di
 
 
 async def _replay(client: "Client", duration: float, size: int) -> dict[str, Any]:
-    """Read from the start, until the end or for so long."""
+    """Read from the start, until the end or for this long."""
     (partition,) = (await client.describe(_STREAM)).partitions
     stream = await client.stream(_STREAM)
     count = 0

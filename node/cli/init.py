@@ -19,8 +19,7 @@ def add(commands: Commands) -> None:
         commands, "init", init,
         summary="make keys and a configuration",
         text="Writes a short node.toml, data/identity.key (who the node is), data/admin.key (may\n"
-        "do everything) and data/nextgraph.key (who its NextGraph broker is). Nothing is ever\n"
-        "overwritten.",
+        "do everything) and keys of installed plug-ins. Nothing is ever overwritten.",
         examples=["rillnode init edge", "rillnode run -c edge/node.toml"],
     )  # fmt: skip
     parser.add_argument(
@@ -34,24 +33,34 @@ def init(args: argparse.Namespace, terminal: Terminal) -> None:
     """Make keys and a configuration."""
     from rillnode.codecs.keys import Identity
     from rillnode.node.config.describe import template
+    from rillnode.node.config.file_type import table_type
+    from rillnode.node.installed import TABLES, installed
     from rillnode.node.keys.files import write_key
 
     directory: Path = args.directory
-    config = directory / CONFIG_FILE
-    names = ("identity.key", "admin.key", "nextgraph.key")
-    node_key, admin_key, broker_key = (directory / "data" / name for name in names)
-    for path in (config, node_key, admin_key, broker_key):
+    config, data = directory / CONFIG_FILE, directory / "data"
+    node_key, admin_key = data / "identity.key", data / "admin.key"
+    of_plug_ins = {
+        data / file: public
+        for table in installed(TABLES)
+        for file, public in table_type(table).made_keys.items()
+    }
+    for path in (config, node_key, admin_key, *of_plug_ins):
         if path.exists():
             text = f"{path} exists; nothing was written: choose another directory"
             raise ConfigError("config.exists", text)
     name = args.name or directory.resolve().name or _DEFAULT_NAME
     if not is_text(name):
         raise ConfigError("config.unwritable", f"{name!r} has no UTF-8 form: name it with --name")
-    node, admin, broker = (Identity.generate() for _ in range(3))
+    node, admin = Identity.generate(), Identity.generate()
     text = template(name, admin.public_hex)
     write_key(node_key, node)
     write_key(admin_key, admin)
-    write_key(broker_key, broker)
+    told: dict[str, str] = {}
+    for path, public in of_plug_ins.items():
+        key = Identity.generate()
+        write_key(path, key)
+        told |= {public: key.public_hex, path.name.replace(".", "_"): str(path)}
     try:
         with config.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -65,8 +74,7 @@ def init(args: argparse.Namespace, terminal: Terminal) -> None:
             "identity_key": str(node_key),
             "admin": admin.public_hex,
             "admin_key": str(admin_key),
-            "nextgraph_peer_id": broker.public_hex,
-            "nextgraph_key": str(broker_key),
+            **told,
         }
     )
     terminal.message(f"next: rillnode run -c {quote(str(config))}")

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     import asyncio
 
 _SWITCH_SECONDS: Final = 0.0005
-"""The store's writer thread else waits up to 5 ms for the interpreter after each sync."""
+"""Otherwise the store's writer thread waits up to 5 ms for the interpreter after each sync."""
 
 _GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Entries under way are many and short-lived; what lives long is frozen once, after the start."""
 
 _MALLOC: Final = {-1: 8_388_608, -3: 1_000_000}
-"""Options of glibc's `mallopt`. What has a million bytes (M_MMAP_THRESHOLD) is the system's again
-as soon as it is freed, such as each part of what RocksDB keeps of what comes: glibc else learns
-from the first to keep all later ones. The end of its heap (M_TRIM_THRESHOLD) would then be given
-back a few pages at a time, again and again."""
+"""Options of glibc's `mallopt`. Blocks of a million bytes (M_MMAP_THRESHOLD), such as those of
+RocksDB's memtables, go back to the system as soon as they are freed; by itself glibc would raise
+this bound at the first of them, and keep all others. The end of its heap (M_TRIM_THRESHOLD) would
+then be given back a few pages at a time, again and again."""
 
 _REST_SECONDS: Final = 50.0
-"""A node that has stored nothing for so long lets memory go."""
+"""A node that has stored nothing for this long lets memory go."""
 
 
 def prepare() -> None:
@@ -73,7 +73,7 @@ def freeze() -> None:
 async def rest_when_idle(
     stored: Callable[[], int], rest: Callable[[], None], seconds: float = _REST_SECONDS
 ) -> None:
-    """Let memory go whenever nothing was stored for so long; `stored` counts what was."""
+    """Let memory go whenever nothing was stored for this long; `stored` counts what was."""
     import asyncio
 
     before = -1

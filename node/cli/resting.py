@@ -1,7 +1,7 @@
 """Opens a consistent snapshot of a store for offline tools, whether the node runs or not.
 
-Where it does not run, its store is locked meanwhile, so that it cannot start. Where it runs, it is
-asked for a copy of its store, which is removed afterwards.
+A node that does not run cannot start meanwhile, as its store is locked. One that runs is asked for
+a copy of its store, which is removed afterwards.
 """
 
 import argparse

@@ -24,7 +24,7 @@ _WHOLE_CHARS: Final = 24
 
 
 class OutputError(RillnodeError):
-    """What a verb prints cannot be written."""
+    """A verb's output cannot be written."""
 
 
 @dataclass(slots=True)

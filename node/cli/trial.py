@@ -16,7 +16,7 @@ LISTEN: Final = "127.0.0.1:0"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a node for a try has beside what its command line says, the same after a reload.
+    """The settings of a node for a try that its command line does not say; a reload keeps them.
 
     Attributes:
         tables: of the plug-ins whose packages are installed.

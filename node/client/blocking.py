@@ -124,10 +124,12 @@ class BlockingIteration(Generic[Item]):
         loop: LoopThread,
         fetch: Callable[[], Coroutine[Any, Any, Sequence[Item]]],
         close: Callable[[], Coroutine[Any, Any, None]],
+        enter: Callable[[], Coroutine[Any, Any, object]] | None = None,
     ) -> None:
         self._loop = loop
         self._fetch = fetch
         self._close = close
+        self._enter = enter
         self._items: deque[Item] = deque()
         self._fetching: Future[Sequence[Item]] | None = None
 
@@ -152,7 +154,9 @@ class BlockingIteration(Generic[Item]):
         return self._items.popleft()
 
     def __enter__(self) -> Self:
-        """It is open already."""
+        """Find out where to begin; raises what the iteration would."""
+        if self._enter is not None:
+            self._loop.run(self._enter())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -450,7 +454,8 @@ class BlockingFollowing(BlockingIteration[Followed]):
 
     def __init__(self, following: Following, loop: LoopThread) -> None:
         self._fetched: list[Followed] = []
-        super().__init__(loop, _next_of(following, self._fetched), following.aclose)
+        fetch = _next_of(following, self._fetched)
+        super().__init__(loop, fetch, following.aclose, following.__aenter__)
         self._following = following
 
     def __next__(self) -> Followed:
@@ -577,7 +582,7 @@ class BlockingStream(_Face[Stream]):
     ) -> BlockingIteration[Entry]:
         """Follow for ever; see `Stream.tail`."""
         batches = self._behind.batches(start=start, where=where, partitions=partitions)
-        return BlockingIteration(self._loop, batches.__anext__, batches.aclose)
+        return BlockingIteration(self._loop, batches.__anext__, batches.aclose, batches.__aenter__)
 
 
 class BlockingTypedStream(_Face[TypedStream[T]]):

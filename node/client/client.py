@@ -80,7 +80,7 @@ class SavedIndex:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What has become of dead letters: given to workers again, or gone from the stream.
+    """The outcome for dead letters: given to workers again, or gone from the stream.
 
     Attributes:
         taken: how many workers are given again.

@@ -234,7 +234,7 @@ class Ledger(Generic[E]):
 
 
 class Feed(Source[E_co], Protocol[E_co]):
-    """What a consumer reads from, and saves its positions to.
+    """The source that a consumer reads from, and saves its positions to.
 
     `fetch` assigns the ledger the partitions whose entries it gives. `close` saves what is
     processed by then.

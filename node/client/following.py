@@ -10,7 +10,13 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.session import Session
-from rillnode.node.client.subscription import AGAIN_SECONDS, CREDIT_BYTES, PASSING, Follower
+from rillnode.node.client.subscription import (
+    AGAIN_SECONDS,
+    CREDIT_BYTES,
+    PASSING,
+    Follower,
+    Wanted,
+)
 from rillnode.node.iteration import Iteration
 
 WINDOWS_BYTES: Final = 67_108_864
@@ -176,6 +182,19 @@ class _Streams(Follower):
         self._parts: dict[object, _Part] = {}
         self.fetched: deque[Followed] = deque()
         self._watch = _Watch(session, pattern, self._told, self.fail)
+        self._begun = asyncio.Event()
+
+    async def open(self) -> None:
+        """Ask which streams there are, and follow those."""
+        self._watch.begin()
+        await self._begun.wait()
+        if self._error is not None:
+            raise self._error
+
+    def fail(self, error: RillnodeError) -> None:
+        """End with an error, after what has already come."""
+        super().fail(error)
+        self._begun.set()
 
     async def entries(self) -> list[Followed]:
         """Wait for the next entries of a partition."""
@@ -190,6 +209,7 @@ class _Streams(Follower):
         """End the watch, and all subscriptions."""
         self._watch.end()
         super().close()
+        self._begun.set()
 
     def position(self) -> dict[str, dict[str, int]]:
         """What was handed out, as a later one takes it."""
@@ -244,16 +264,11 @@ class _Streams(Follower):
         if response.listed:
             self._at_end = False
             self.go_on()
+            self._begun.set()
 
     def _follow(self, address: bytes, index: int, part: _Part, window: int) -> None:
-        followed = self.follow(
-            self._session,
-            address,
-            part.number,
-            index,
-            window_bytes=window,
-            created_at=part.created_at,
-        )
+        wanted = Wanted(address, part.number, index, part.created_at, window_bytes=window)
+        followed = self.follow(self._session, wanted)
         self._parts[followed] = part
 
     def _remove(self, stream: str) -> None:
@@ -279,6 +294,7 @@ class _Source:
 
     def __init__(self, streams: _Streams) -> None:
         self._streams = streams
+        self.open = streams.open
         self.fetch = streams.entries
 
     async def close(self) -> None:

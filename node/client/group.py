@@ -22,6 +22,7 @@ from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.consumer import LATE, Ledger
 from rillnode.node.client.reading import Reading, Terms
 from rillnode.node.client.session import Session
+from rillnode.node.client.subscription import Wanted
 from rillnode.node.iteration import kept
 
 logger = event_logger("rillnode.node.client")
@@ -57,7 +58,7 @@ OnPartitions = Callable[[Sequence[int]], object]
 
 
 class Claimant(Protocol):
-    """Whose membership it is."""
+    """The owner of a membership, who is told what becomes of it."""
 
     def claimed(self, response: native.GroupResponse) -> None:
         """This is what the member has now."""
@@ -382,9 +383,8 @@ class Sharing(Reading):
                 if position != (saved or 0):
                     self._begin(self._saved_at_once())
                 address = described.partitions[partition].address
-                self._follower.follow(
-                    self._session, address, partition, position, created_at=self._created_at
-                )
+                wanted = Wanted(address, partition, position, self._created_at)
+                self._follower.follow(self._session, wanted)
                 self._tell(self._on_assigned, partition)
             return
 

@@ -1,4 +1,4 @@
-"""What tails, single consumers and members of groups have in common: they follow partitions."""
+"""Follows partitions, as tails, single consumers and members of groups do."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from rillnode.node.iteration import kept
 
 
 class Terms(NamedTuple):
-    """What holds for a consumer of either kind.
+    """The terms of a consumer of either kind.
 
     Attributes:
         created_at: of the stream: positions say nothing of a later one of its name.

@@ -95,7 +95,7 @@ class Subscriber(Protocol):
 
 
 class Closing(Protocol):
-    """What ends with a session or client, and is closed by it."""
+    """A thing that ends with a session or client, and is closed by it."""
 
     async def close(self) -> None:
         """End it."""

@@ -31,6 +31,7 @@ from rillnode.node.client.producer import Data, NamedProducer, Producer, new_ent
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT, Pusher
 from rillnode.node.client.reading import Opened, Reading, Terms
 from rillnode.node.client.session import Session
+from rillnode.node.client.subscription import Wanted
 from rillnode.node.client.work import (
     ATTEMPTS,
     IN_FLIGHT as WORK_IN_FLIGHT,
@@ -394,9 +395,9 @@ class Stream:
 
         Args:
             start: an index, if negative counted from the end; `start`, the first entry kept; `end`,
-                only what comes after the first batch is asked for; or a time, a datetime with a
-                zone or a timedelta ago (`index_at`). Before an index that the log has yet to reach
-                nothing comes, and a warning is logged.
+                only what comes after its `async with` is entered, or the first batch asked for; or
+                a time, a datetime with a zone or a timedelta ago (`index_at`). Before an index that
+                the log has yet to reach nothing comes, and a warning is logged.
             where: only entries that meet this condition, as for `pull`.
             partitions: the partitions to follow; None: all.
 
@@ -560,8 +561,15 @@ class Stream:
         chosen = self._chosen(partitions)
         if arguments.text("where", where):
             Where(where)  # refuses at once what is no condition
-        starts = partial(self._starts(start), chosen)
-        return _Following(self._session, self._address, self._created_at, starts, where)
+        begin = self._starts(start)
+
+        async def find() -> list[Wanted]:
+            return [
+                Wanted(self._address(partition), partition, index, self._created_at, where)
+                for partition, index in (await begin(chosen)).items()
+            ]
+
+        return _Following(self._session, find)
 
     def _starts(self, start: Start) -> "_Starts":
         """What finds out where partitions begin."""
@@ -661,34 +669,16 @@ async def describe(session: Session, name: str) -> native.StreamInfo:
 
 
 class _Following(Opened):
-    """Follows partitions from where `starts` says."""
+    """Follows what is wanted, once that is found out."""
 
-    def __init__(
-        self,
-        session: Session,
-        address: Callable[[int], bytes],
-        created_at: int,
-        starts: Callable[[], Awaitable[dict[int, int]]],
-        where: str = "",
-    ) -> None:
+    def __init__(self, session: Session, find: Callable[[], Awaitable[list[Wanted]]]) -> None:
         super().__init__()
-        self._created_at = created_at
-        self._where = where
         self._session = session
-        self._address = address
-        self._starts = starts
+        self._find = find
 
     async def _open(self) -> None:
-        for partition, index in (await self._starts()).items():
-            address = self._address(partition)
-            self._follower.follow(
-                self._session,
-                address,
-                partition,
-                index,
-                self._where,
-                created_at=self._created_at,
-            )
+        for wanted in await self._find():
+            self._follower.follow(self._session, wanted)
 
 
 class _Batches:
@@ -696,6 +686,7 @@ class _Batches:
 
     def __init__(self, following: _Following) -> None:
         self._following = following
+        self.open = following.open
         self.close = following.close
 
     async def fetch(self) -> tuple[list[Entry]]:
@@ -756,10 +747,8 @@ class _Consuming(Reading):
         await self._find_ends()
         self._saving.every(self._save_seconds, self._follow_ends)
         for partition, index in starts.items():
-            address = self._address(partition)
-            self._follower.follow(
-                self._session, address, partition, index, created_at=self._created_at
-            )
+            wanted = Wanted(self._address(partition), partition, index, self._created_at)
+            self._follower.follow(self._session, wanted)
 
     async def _leave(self) -> None:
         await self._single.leave()

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -29,6 +30,28 @@ AGAIN_SECONDS: Final = 1.0
 """Pause after such a failure."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A partition that is to be followed.
+
+    Attributes:
+        address: of the partition.
+        partition: its number.
+        index: where to begin.
+        created_at: of the stream: a later one of its name is refused (`stream.removed`); 0: it is
+            followed, too.
+        where: only entries that meet this condition; empty: all.
+        window_bytes: how much the node may send ahead.
+    """
+
+    address: bytes
+    partition: int
+    index: int
+    created_at: int = 0
+    where: str = ""
+    window_bytes: int = CREDIT_BYTES
+
+
 class Follower:
     """A reader of several partitions of a stream, in the order of each partition.
 
@@ -51,25 +74,9 @@ class Follower:
         self._partitions: dict[object, _Partition] = {}
         self._closed = False
 
-    def follow(
-        self,
-        session: Session,
-        address: bytes,
-        partition: int,
-        index: int,
-        where: str = "",
-        window_bytes: int = CREDIT_BYTES,
-        created_at: int = 0,
-    ) -> object:
-        """Add a partition, from `index` on: its entries that meet a condition, if there is one.
-
-        The node sends at most `window_bytes` ahead. `created_at` is that of the stream: it fails
-        with `stream.removed` where another has the name by then; 0: it follows that. What is
-        returned stands for the partition in `take`, `lost` and `drop`.
-        """
-        followed = _Partition(
-            self, session, address, partition, index, where, window_bytes, created_at
-        )
+    def follow(self, session: Session, wanted: Wanted) -> object:
+        """Add a partition; what is returned stands for it in `take`, `lost` and `drop`."""
+        followed = _Partition(self, session, wanted)
         self._partitions[followed] = followed
         followed.subscribe()
         return followed
@@ -154,25 +161,12 @@ class _Partition:
     also when it came over a link that is lost.
     """
 
-    def __init__(
-        self,
-        follower: Follower,
-        session: Session,
-        address: bytes,
-        partition: int,
-        index: int,
-        where: str,
-        window_bytes: int,
-        created_at: int,
-    ) -> None:
-        self._created_at = created_at
-        self._where = where
+    def __init__(self, follower: Follower, session: Session, wanted: Wanted) -> None:
         self._follower = follower
         self._session = session
-        self._address = address
-        self.number = partition
-        self._next = index
-        self._window_bytes = window_bytes
+        self._wanted = wanted
+        self.number = wanted.partition
+        self._next = wanted.index
         self._route: Route | None = None
         self._held_bytes = 0
         self._owed_bytes = 0  # taken, and not granted to the node again
@@ -183,16 +177,16 @@ class _Partition:
         self._id = self._session.next_id()
         self._session.subscribe(self._id, self)
 
-    def resume(self) -> tuple[bytes, native.SubscribeRequest | native.FollowRequest]:
+    def resume(self) -> tuple[bytes, native.SubscribeRequest]:
         """Ask for what follows the last entry that came."""
         self._route = None
         self._owed_bytes = 0
+        wanted = self._wanted
         # With none at all the node would never tell the route that credit goes to.
-        credit = max(1, self._window_bytes - self._held_bytes)
-        place = self._id, self._next, credit
-        if self._where:
-            return self._address, native.FollowRequest(*place, self._where, self._created_at)
-        return self._address, native.SubscribeRequest(*place, self._created_at)
+        credit = max(1, wanted.window_bytes - self._held_bytes)
+        return wanted.address, native.SubscribeRequest(
+            self._id, self._next, credit, created_at=wanted.created_at, where=wanted.where
+        )
 
     def received(self, response: native.Response, route: Route) -> None:
         """Hand on the entries that have not come yet."""
@@ -224,7 +218,8 @@ class _Partition:
     @property
     def _about(self) -> dict[str, object]:
         """What the log says of it."""
-        return {"address": self._address.decode(errors="replace"), "partition": self.number}
+        address = self._wanted.address.decode(errors="replace")
+        return {"address": address, "partition": self.number}
 
     def link_lost(self) -> None:
         """It goes on over the next one."""
@@ -243,7 +238,8 @@ class _Partition:
         """Let the node send as much again as was taken, once that is worth a message."""
         self._held_bytes -= size
         self._owed_bytes += size
-        if self._route is not None and self._owed_bytes >= self._window_bytes // GRANTS:
+        worth = self._wanted.window_bytes // GRANTS
+        if self._route is not None and self._owed_bytes >= worth:
             self._session.tell(self._route, native.CreditRequest(self._id, self._owed_bytes))
             self._owed_bytes = 0
 
@@ -251,4 +247,4 @@ class _Partition:
         """End the subscription."""
         if self._again is not None:
             self._again.cancel()
-        self._session.unsubscribe(self._id, self._route or (local(self._address),))
+        self._session.unsubscribe(self._id, self._route or (local(self._wanted.address),))

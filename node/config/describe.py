@@ -1,4 +1,4 @@
-"""The configuration described: reference, JSON schema, a new file, effective values.
+"""Describes the configuration: reference, JSON schema, a new file, effective values.
 
 All of it is made from the structs and their docstrings.
 """

@@ -29,16 +29,6 @@ KeysHex = Annotated[
         title="64 hexadecimal digits in lower case; several keys have commas between them",
     ),
 ]
-Memory = Annotated[
-    str, Meta(pattern=r"^[1-9][0-9]*[mg]$", title='a number and "m" or "g", such as "1g"')
-]
-SparkMaster = Annotated[
-    str,
-    Meta(
-        pattern=r"^(local(-cluster)?(\[[0-9*][0-9*, ]*\])?|yarn|[a-z0-9]+://\S+)$",
-        title='a master of Spark\'s, such as "local[2]", "spark://cluster:7077" or "yarn"',
-    ),
-]
 Seconds = Annotated[float, Meta(gt=0)]
 Days = Annotated[float, Meta(gt=0, le=100_000, title="a number of days")]
 SecondsOrNever = Annotated[float, Meta(ge=0)]

@@ -1,4 +1,4 @@
-"""What every table of a plug-in has, beside its keys: whose it is, and what only it can say."""
+"""The base class of plug-ins' tables: whose a table is, and what only it can say."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +29,9 @@ class PlugInTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Whether there may be several of it, `[[name]]`."""
     written: ClassVar[bool] = False
     """Whether it is in effect in the file that `rillnode init` writes."""
+    made_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys that `rillnode init` makes: their files in the data directory, each with what their
+    public halves are called."""
     tried: ClassVar[bool] = False
     """Whether a node of `rillnode run --dev` has it when no configuration is there."""
 

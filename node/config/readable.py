@@ -15,7 +15,7 @@ _STAND_IN: Final = "node"
 
 
 class ReadablePart:
-    """What is left of a configuration without its unreadable tables, and without unknown keys.
+    """A configuration without its unreadable tables and unknown keys.
 
     A table that could be a listener is turned off, any other is as if it were not there, and an
     item of a repeated table is gone: `told` numbers those behind it as the file does.

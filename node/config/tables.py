@@ -16,11 +16,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr, replace
 
 from rillnode.actors.core.access import GRANT_VERBS, Grant, GrantVerb
-from rillnode.codecs.limits import (
-    HANDSHAKE_SECONDS_MAX,
-    IDLE_CLOSE_SECONDS,
-    IDLE_PING_SECONDS,
-)
+from rillnode.codecs.limits import HANDSHAKE_SECONDS_MAX, IDLE_CLOSE_SECONDS, IDLE_PING_SECONDS
 from rillnode.node.config.kinds import (
     Count,
     HostPort,

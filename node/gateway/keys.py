@@ -1,4 +1,4 @@
-"""Who asks: the holder of an API key, or of a ticket made by one, or anybody."""
+"""Finds out who asks: the holder of an API key, or of a ticket made by one, or anybody."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -19,7 +19,7 @@ _RENEWED_MAX: Final = 16_384
 
 
 class Asker(NamedTuple):
-    """Who asks: whose grants count, the hash of the API key, and the ticket, where there is one."""
+    """The asker: whose grants count, the hash of the API key, and the ticket, if there is one."""
 
     principal: str
     key_hash: str = ""

@@ -20,7 +20,7 @@ from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.gateway.forms import position_text
 from rillnode.codecs.where import Where
 from rillnode.node.client.session import Session
-from rillnode.node.client.subscription import Follower
+from rillnode.node.client.subscription import Follower, Wanted
 from rillnode.node.entry_lines import line_formatter
 from rillnode.node.gateway.keys import Asker
 
@@ -42,7 +42,7 @@ line: Final = line_formatter("json")
 
 
 class Asked(NamedTuple):
-    """What is to be read; `partitions` are how many there are, if all are asked for, else 0.
+    """A request to read; `partitions` are how many there are, if all are asked for, else 0.
 
     The position is in the stream of the name that was created at `created_at`. If entries have to
     meet a condition, it is `where`.
@@ -82,8 +82,8 @@ class Tail:
         where = asked.where.text if asked.where else ""
         for one, index in asked.position.items():
             address = stream_address(asked.name, one)
-            created_at = asked.created_at
-            self.follower.follow(session, address, one, index, where, window, created_at)
+            wanted = Wanted(address, one, index, asked.created_at, where, window)
+            self.follower.follow(session, wanted)
 
     def changed(self, change: object) -> None:
         """Look whether it may go on; a reader of a stream that has grown comes again."""

@@ -94,7 +94,7 @@ class Api:
         self._stopping = True
 
     async def drained(self, seconds: float) -> None:
-        """Wait until all that was asked is answered, or so long."""
+        """Wait until all that was asked is answered, or for this long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._requests:

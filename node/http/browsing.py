@@ -36,7 +36,7 @@ TEXT_CHARS_MAX: Final = 1_024
 
 
 class Filter:
-    """What entries must have to be shown: text, a key, and what a condition asks for.
+    """The conditions on entries that are shown: a text, a key, and a condition's.
 
     Args:
         query: `text`, in upper or lower case; `key`, exactly; `where`, as `codecs.where` has it.
@@ -85,7 +85,7 @@ class Filter:
 
 
 class Found(NamedTuple):
-    """What a look through a partition has brought.
+    """The result of a look through a partition.
 
     Attributes:
         entries: those that match, ascending.

@@ -73,7 +73,7 @@ OperationT = TypeVar("OperationT", bound=ReadOperation)
 
 
 class View(NamedTuple):
-    """Which of the streams a document has, and in what order.
+    """The choice and order of the streams in a document.
 
     Attributes:
         search: what their names contain, in upper or lower case.
@@ -502,7 +502,7 @@ _STORE: Final = Outside("store")
 
 
 class Lags:
-    """Which consumers fall behind: those whose lag was larger each time that it was looked at."""
+    """The consumers that fall behind: their lag was larger each time that it was looked at."""
 
     def __init__(self) -> None:
         self._at = float("-inf")

@@ -14,7 +14,6 @@ from rillnode.actors.nextgraph.connection import BrokerEvents
 from rillnode.actors.nextgraph.context import BrokerContext
 from rillnode.actors.nextgraph.topic import TopicActor
 from rillnode.codecs.keys import SEED_BYTES
-from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.bootstrap import (
     BOOTSTRAP_PATH,
     BootstrapContent,
@@ -26,6 +25,7 @@ from rillnode.codecs.nextgraph.bootstrap import (
     Public,
     bootstrap_document,
 )
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.text_ids import format_id
 from rillnode.codecs.nextgraph.types import BindAddress, IPv4, IPv6
 from rillnode.node.http.proxies import proxied_hosts

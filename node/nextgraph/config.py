@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -12,6 +12,8 @@ from rillnode.node.config.kinds import Count, HostPort, Name
 from rillnode.node.config.listener_tables import WebListener
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.tables import Config
+
+KEY_FILE: Final = "nextgraph.key"
 
 
 class NextgraphListener(
@@ -34,6 +36,7 @@ class NextgraphListener(
     table: ClassVar[str] = "nextgraph"
     plug_in: ClassVar[str] = "nextgraph"
     tried: ClassVar[bool] = True
+    made_keys: ClassVar[Mapping[str, str]] = {KEY_FILE: "nextgraph_peer_id"}
 
     listen: HostPort = "127.0.0.1:1440"
     connections_max: Count = CONNECTIONS_MAX
@@ -57,4 +60,4 @@ class NextgraphListener(
 
 def nextgraph_key_file(config: Config) -> Path:
     """The file of the NextGraph broker's peer key."""
-    return config.data_dir / "nextgraph.key"
+    return config.data_dir / KEY_FILE

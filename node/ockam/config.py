@@ -8,11 +8,11 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from rillnode.actors.ockam.names import SERVICE_NAMES, ServiceName
-from rillnode.codecs.limits import (
+from rillnode.codecs.limits import HANDSHAKE_SECONDS_MAX
+from rillnode.codecs.ockam.limits import (
     CHANNEL_IDLE_SECONDS,
     CHANNELS_MAX,
     CHANNELS_PER_CONNECTION_MAX,
-    HANDSHAKE_SECONDS_MAX,
 )
 from rillnode.node.config.kinds import Count, HostPort, KeyHex, Seconds, SecondsOrNever
 from rillnode.node.config.listener_tables import LinkListener

@@ -5,13 +5,9 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
+from rillnode.actors.overlay.limits import OVERLAY_DEGREE, OVERLAY_DEGREE_MAX
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import (
-    CONNECTIONS_MAX,
-    CONNECTIONS_PER_ADDRESS_MAX,
-    OVERLAY_DEGREE,
-    OVERLAY_DEGREE_MAX,
-)
+from rillnode.codecs.limits import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX
 from rillnode.codecs.streamr.node_address import parse_url
 from rillnode.node.config.address import WILDCARDS
 from rillnode.node.config.kinds import Count, HostPort, Name

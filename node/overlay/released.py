@@ -32,8 +32,8 @@ from rillnode.actors.overlay.tracker import ADDRESS as TRACKER_ADDRESS
 from rillnode.actors.overlay.translating import Role, Translator
 from rillnode.actors.ports import Dialling
 from rillnode.codecs.errors import CodecError, RillnodeError
-from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import Route, local
+from rillnode.codecs.streamr.limits import STREAMR_FRAME_BYTES_MAX
 from rillnode.codecs.streamr.network import (
     ADDRESS_PARAMETER,
     CLOSE_REFUSED,

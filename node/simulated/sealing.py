@@ -10,7 +10,7 @@ sealed bytes of two are the same if their nonces are. By chance that happens onc
 
 
 class Sealing:
-    """What is seen of the keys and sealed messages of a run's connections of one kind."""
+    """Watches the keys and sealed messages of a run's connections of one kind."""
 
     def __init__(self, history: History) -> None:
         self._history = history

@@ -1,4 +1,4 @@
-"""What happens in quiet, when all faults are over: a rest, strangers, a node that starts again.
+"""The end of a run, when all faults are over: a rest, strangers, a node that starts again.
 
 Clients stay connected and idle until what is unused has gone to sleep; then one entry more is
 pushed to each log that somebody follows. Strangers come and never finish what they begin. At last a

@@ -14,7 +14,6 @@ from msgspec import Meta, Struct, field, inspect
 
 from rillnode.actors.engine.faults import When
 from rillnode.codecs.errors import ConfigError
-from rillnode.codecs.limits import OVERLAY_DEGREE_MAX
 from rillnode.node.config.kinds import Count, Seconds
 from rillnode.node.config.lines import key_lines, line_of
 from rillnode.node.config.paths import KeyPath, format_path, parse_path
@@ -28,6 +27,9 @@ Whole = Annotated[int, Meta(ge=0, le=10_000)]
 Some = Annotated[int, Meta(ge=1, le=10_000)]
 Messages = Annotated[int, Meta(ge=1, le=10_000_000)]
 Span = Annotated[float, Meta(gt=0, le=1e6)]
+
+DEGREE_MAX: Final = 64
+"""Neighbours of a node in an overlay: as many as a tracker takes."""
 
 MODEL_NODES_MAX: Final = 100_000
 MODEL_LINKS_MAX: Final = 5_000_000
@@ -439,8 +441,8 @@ def _problem(scenario: Scenario) -> str:
 
 
 def _overlay_problem(scenario: Scenario) -> str:
-    if not 2 <= scenario.degree <= OVERLAY_DEGREE_MAX:
-        return f"degree: a tracker takes 2 to {OVERLAY_DEGREE_MAX}"
+    if not 2 <= scenario.degree <= DEGREE_MAX:
+        return f"degree: a tracker takes 2 to {DEGREE_MAX}"
     if scenario.nodes < 2:
         return "nodes: an overlay has at least two"
     if scenario.storage_nodes > scenario.nodes:

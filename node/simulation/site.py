@@ -534,7 +534,7 @@ class ServedRun:
         return result
 
     def answer(self, seconds: float) -> None:
-        """Answer who looks, for so long."""
+        """Answer who looks, for this long."""
         self._site.watch.answer(time.monotonic() + seconds)
 
     def stay(self) -> None:

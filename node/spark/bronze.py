@@ -1,4 +1,4 @@
-"""What bronze tables say of themselves, in their own transactions: how far they have come.
+"""The positions of bronze tables, which they note in their own transactions.
 
 Whoever lands entries says it in the transaction that adds them: the next index of each partition
 that it has come further in, how many entries were lost, and which batch it is. So a job goes on

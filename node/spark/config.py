@@ -8,13 +8,7 @@ from typing import Annotated, ClassVar, Final, Self
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from rillnode.node.config.kinds import (
-    Count,
-    Memory,
-    Name,
-    SparkMaster,
-    TableLocation,
-)
+from rillnode.node.config.kinds import Count, Name, TableLocation
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath, format_path
 from rillnode.node.config.plug_in_table import PlugInTable
@@ -25,6 +19,16 @@ from rillnode.node.installed import ENTRIES, installed
 
 ModuleName = Annotated[
     str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", title='a module such as "app.tables"')
+]
+Memory = Annotated[
+    str, Meta(pattern=r"^[1-9][0-9]*[mg]$", title='a number and "m" or "g", such as "1g"')
+]
+SparkMaster = Annotated[
+    str,
+    Meta(
+        pattern=r"^(local(-cluster)?(\[[0-9*][0-9*, ]*\])?|yarn|[a-z0-9]+://\S+)$",
+        title='a master of Spark\'s, such as "local[2]", "spark://cluster:7077" or "yarn"',
+    ),
 ]
 Span = Annotated[float, Meta(gt=0, le=10_000_000_000)]
 """Centuries at most: what is without end cannot be told to a job."""

@@ -1,6 +1,6 @@
 """Runs the silver query and, beside it in a thread, gold and other views of silver.
 
-Bronze must land whatever happens to them, because the node keeps entries for it only so long. So
+Bronze must land whatever happens to them, because the node keeps entries for it only this long. So
 the failures of one end nothing, neither bronze nor another of them: they are told, and tried again
 after growing pauses.
 """

@@ -323,7 +323,7 @@ def counts(lake: Lake, erased: Erased) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What of a table is no longer in it, and still on the disk.
+    """The files of a table that are no longer in it, and still on the disk.
 
     Attributes:
         table: its directory or URI, or its name in a catalog.

@@ -148,7 +148,7 @@ class TypedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class NodeJobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What all jobs of sinks have; file names are absolute or relative to where they start.
+    """The settings of every job of a sink; file names are absolute or relative to where it starts.
 
     Attributes:
         sink: name of the node's sink.
@@ -196,7 +196,7 @@ class ExportConfig(NodeJobConfig, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class TableJobConfig(NodeJobConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What all jobs that land tables have.
+    """The settings of every job that lands tables.
 
     Attributes:
         table_dir: directory or URI of the Delta table.
@@ -244,7 +244,7 @@ class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the node tells the application: to start a job, or to stop one; the other is 0."""
+    """The node's order to the application: to start a job, or to stop one; the other is 0."""
 
     start: int = 0
     stop: int = 0
@@ -252,7 +252,7 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What the application tells the node: a job has ended."""
+    """The application's report to the node that a job has ended."""
 
     ended: int
     code: int

@@ -26,7 +26,7 @@ STREAMS_CLIENT: Final = "rillnode.node.spark.client.ranges:streams_client"
 FILES_CLIENT: Final = "rillnode.node.spark.range_files:files_client"
 RETRY_SECONDS: Final = 60.0
 SHUNNED_SECONDS: Final = 30.0
-"""A node that did not answer is asked last for so long."""
+"""A node that did not answer is asked last for this long."""
 _FILE_SCHEME: Final = "file:"
 
 _Answer = TypeVar("_Answer")

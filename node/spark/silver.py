@@ -9,9 +9,9 @@ The writer commits a batch in one transaction that also says how far it has come
 without a checkpoint goes on from there, so that a deleted checkpoint neither skips nor repeats
 rows. It only forgets which events it has seen.
 
-Time as duplicates are looked for is when rows were committed to bronze. It never goes back, so that
-no row ever comes too late and is dropped: neither those of a stream that is read from its beginning
-beside others that are read at their end, nor those of a publisher whose clock is wrong.
+Duplicates are looked for by the time at which rows were committed to bronze. It never goes back,
+so that no row ever comes too late and is dropped: neither those of a stream that is read from its
+beginning beside others that are read at their end, nor those of a publisher whose clock is wrong.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -125,7 +125,7 @@ SILVER_SCHEMA: Final = arrow_schema(SILVER_COLUMNS)
 
 
 class GoldTable(NamedTuple):
-    """What happened per minute, of `received_at`, the node's clock, in UTC.
+    """Events per minute, of `received_at`, the node's clock, in UTC.
 
     Attributes:
         slot: columns whose rows are replaced together.

@@ -53,7 +53,7 @@ class Slots(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """Which rows of a table others come in the place of.
+    """The rows of a table that others replace.
 
     Attributes:
         keys: the columns that tell; none where no row is replaced.

@@ -26,9 +26,9 @@ from rillnode.actors.streamr.outlet import EITHER_LAYOUT, RELEASED_ONLY
 from rillnode.actors.streamr.relay import RelayActor
 from rillnode.actors.streamr.sessions import Sessions, SessionSettings
 from rillnode.actors.streamr.verifying import VerifyingThreads
-from rillnode.codecs.limits import STREAMR_FRAME_BYTES_MAX, STREAMR_LINK_BUFFER_BYTES_MAX
 from rillnode.codecs.streamr.control_forms import CONTROL_VERSIONS
 from rillnode.codecs.streamr.ethereum import SECRET_BYTES, EthereumKey
+from rillnode.codecs.streamr.limits import STREAMR_FRAME_BYTES_MAX, STREAMR_LINK_BUFFER_BYTES_MAX
 from rillnode.codecs.streamr.session_tokens import derive_key
 from rillnode.codecs.streamr.sort_keys import pushed_keys
 from rillnode.codecs.streamr.stream_message import Layout

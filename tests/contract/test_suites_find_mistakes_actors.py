@@ -1,13 +1,21 @@
 """Tests the suites for actors on actors with mistakes: a named test must fail on each."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from contract.counters import COUNTED, Counter, StoredCounter, sized
-from rillnode import ActorRef, Context, Message, Node
+from rillnode import Actor, ActorRef, Context, Message, Node
+from rillnode.node.testing.contract.actor_forms import (
+    Deeds,
+    Doing,
+    RefusingFormContract,
+    StatefulFormContract,
+    ToldToFail,
+)
 from rillnode.testing.contract import (
     ActorContract,
     AskingActorContract,
@@ -165,3 +173,108 @@ def test_a_circle_that_nobody_breaks_is_found(tmp_path: Path) -> None:
             return await node.spawn(asks_by_a_client, address=address, **settings)
 
     finds(Suite, "test_a_circle_of_questions_is_an_error_at_once", tmp_path)
+
+
+class Form(Actor):
+    """A form of actors without a mistake."""
+
+    def __init__(self, deeds: Deeds) -> None:
+        self.doing = Doing(deeds)
+
+    def receive(self, message: Message, ctx: Context) -> Any:
+        self.doing.deeds.begin(message.payload)
+        try:
+            return self.doing.do(message.payload, ctx)
+        finally:
+            self.doing.deeds.end()
+
+    def stopped(self, ctx: Context) -> None:
+        self.doing.deeds.stopped += 1
+
+
+class Beside(Form):
+    """Works on messages beside each other."""
+
+    def receive(self, message: Message, ctx: Context) -> Any:
+        deeds = self.doing.deeds
+        deeds.begin(message.payload)
+
+        def answer() -> None:
+            deeds.end()
+            ctx.reply(self.doing.do(message.payload, ctx))
+
+        asyncio.get_running_loop().call_later(0.005, answer)
+
+
+class Swallowing(Form):
+    """Answers that it has failed, where it is to fail."""
+
+    def receive(self, message: Message, ctx: Context) -> Any:
+        try:
+            return super().receive(message, ctx)
+        except ToldToFail:
+            return b"failed"
+
+
+class Outliving(Form):
+    """Keeps its state for the next instance."""
+
+    def __init__(self, deeds: Deeds) -> None:
+        super().__init__(deeds)
+        self.doing.count = sum(note == "count" for note in deeds.notes)
+
+
+class Untold(Form):
+    """Does not hear of its end."""
+
+    def stopped(self, ctx: Context) -> None: ...
+
+
+class Reversed(Form):
+    """Gives the second answer first."""
+
+    def receive(self, message: Message, ctx: Context) -> Any:
+        if message.payload == b"twice":
+            ctx.reply(b"second")
+            return b"first"
+        return super().receive(message, ctx)
+
+
+class Talkative(Form):
+    """Answers with nothing where it is to give no answer."""
+
+    def receive(self, message: Message, ctx: Context) -> Any:
+        return super().receive(message, ctx) or b""
+
+
+def wrong(form: type[Form], test: str) -> Any:
+    return pytest.param(form, test, id=form.__name__, marks=pytest.mark.long)
+
+
+class Forms(RefusingFormContract, StatefulFormContract):
+    """The suite for the forms above."""
+
+    form: ClassVar[Callable[[Deeds], Form]]
+
+    def given(self, deeds: Deeds) -> tuple[Any, ...]:
+        return type(self).form, deeds
+
+
+@pytest.mark.parametrize(
+    ("form", "test"),
+    [
+        (Beside, "test_messages_are_handled_one_at_a_time_and_in_order"),
+        (Swallowing, "test_a_handler_that_raises_costs_its_message_only"),
+        wrong(Outliving, "test_an_idle_instance_goes_and_comes_again"),
+        wrong(Untold, "test_a_stop_works_off_what_waits"),
+        wrong(Reversed, "test_no_answer_is_none_and_of_two_who_asks_takes_the_first"),
+        wrong(Talkative, "test_an_unanswered_question_ends_with_its_actor"),
+    ],
+)
+def test_a_form_with_a_mistake_is_found(tmp_path: Path, form: type[Form], test: str) -> None:
+    class Suite(Forms):
+        pass
+
+    Suite.form = form
+    with pytest.raises(AssertionError):
+        getattr(Suite(), test)(tmp_path)

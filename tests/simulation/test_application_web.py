@@ -94,7 +94,7 @@ def test_nextgraph_clients_meet_a_node_whose_key_outlives_it() -> None:
         async def application() -> set[str | None]:
             found: set[str | None] = set()
             for _ in range(2):
-                broker = network.running("a").nextgraph_peer_id
+                broker = network.running("a").facts["nextgraph_peer_id"]
                 assert broker is not None
                 found.add(broker)
                 url = "ws://a:1440"

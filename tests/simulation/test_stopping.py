@@ -116,7 +116,7 @@ class Clients:
         )
         stack.push_async_callback(self.streamr.close)
         await self.streamr.open()
-        broker = bytes.fromhex(network.running(NODE).nextgraph_peer_id or "")
+        broker = bytes.fromhex(network.running(NODE).facts["nextgraph_peer_id"])
         self.nextgraph = await nextgraph.connect(broker_url(NODE), user=ALICE, broker=broker)
         stack.push_async_callback(self.nextgraph.close)
 
@@ -282,7 +282,7 @@ def test_a_stop_does_not_wait_for_who_may_wait_for_minutes() -> None:
                 await clients.open()
                 await clients.make()
                 await stack.enter_async_context(clients.stream.batches(start="end"))
-                broker = bytes.fromhex(network.running(NODE).nextgraph_peer_id or "")
+                broker = bytes.fromhex(network.running(NODE).facts["nextgraph_peer_id"])
                 fetching = nextgraph.fetch_wallet(
                     broker_url(NODE), broker=broker, rendezvous=bytes(32)
                 )

@@ -8,6 +8,8 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from actor_support import run
 from link_support import ManualClock
 from rillnode.actors.core.access import VERBS, Access, Grant
@@ -37,7 +39,7 @@ from rillnode.actors.core.streams.rules import StreamRule, StreamRules
 from rillnode.actors.engine.system import AsyncioSystemBase
 from rillnode.actors.engine.waiting import last_of
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import Lookup, Operation, StreamRecord
+from rillnode.actors.log import Lookup, Operation, ReadOperation, StreamRecord
 from rillnode.actors.log.memory import MemoryLogStore
 from rillnode.codecs import native
 from rillnode.codecs.errors import RillnodeError
@@ -261,4 +263,16 @@ def with_core(
     run(main)
 
 
-__all__ = ["Core", "Operation", "Peer", "decode", "encode", "with_core"]
+def held_reads(core: Core, patch: pytest.MonkeyPatch) -> list[ReadOperation]:
+    """From now on, what the store is asked for, and does not read."""
+    held = list[ReadOperation]()
+
+    def hold(operation: ReadOperation) -> bool:
+        held.append(operation)
+        return False
+
+    patch.setattr(core.store, "read", hold)
+    return held
+
+
+__all__ = ["Core", "Operation", "Peer", "decode", "encode", "held_reads", "with_core"]

@@ -174,7 +174,7 @@ async def streamr_subscription(site: Site) -> About:
 
 async def nextgraph_client(site: Site) -> nextgraph.Client:
     url = f"ws://{site.node.addresses()['nextgraph']}"
-    broker = bytes.fromhex(site.node.nextgraph_peer_id or "")
+    broker = bytes.fromhex(site.node.facts["nextgraph_peer_id"])
     connecting = await nextgraph.connect(url, user=ALICE, broker=broker)
     client = await site.stack.enter_async_context(connecting)
     await client.pin(REPO, ACCESS, publish=[TOPIC])

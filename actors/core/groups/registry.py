@@ -18,7 +18,7 @@ LEASE_SECONDS: Final = 2.0
 
 
 class GroupNews(Struct, frozen=True):
-    """What a group's actor has to see to: its record is another, or how nodes are.
+    """News for a group's actor: its record is another, or nodes came or went.
 
     Attributes:
         out: nodes that are out: their members are no more.

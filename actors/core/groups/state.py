@@ -1,4 +1,4 @@
-"""What a group is at the moment, and what follows from who comes and goes: pure functions."""
+"""The state of a group, and what follows from members that come and go: pure functions."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Final, NamedTuple
@@ -34,7 +34,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):
-    """Who has a partition, and since which generation."""
+    """The member that has a partition, and the generation since which it does."""
 
     member: str
     generation: int
@@ -84,7 +84,7 @@ class GroupState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Claims(NamedTuple):
-    """What a member has.
+    """The partitions that a member has.
 
     Attributes:
         held: its partitions, each with the generation since which.

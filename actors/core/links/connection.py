@@ -333,7 +333,7 @@ class ConnectionActor(Worker):
                 self.send(self.address, HANDLED)
 
     def _wait(self, seconds: float) -> None:
-        """Read and hand on nothing until the workers are done, or so long."""
+        """Read and hand on nothing until the workers are done, or for this long."""
         if self._slice.unhandled:
             self._slice.waiter = self.address
         self._link.pause_reading()

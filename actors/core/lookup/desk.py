@@ -204,7 +204,7 @@ class LookupActor(Worker):
         return found.info
 
     async def _end_of(self, cell: Cell, seconds: float) -> None:
-        """Wait until an actor has ended, or so long."""
+        """Wait until an actor has ended, or for this long."""
         signal = Signal()
         timer = self.system.timing.call_later(seconds, signal.set)
         waiting = self._ends.get(cell)

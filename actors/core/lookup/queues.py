@@ -1,4 +1,4 @@
-"""Looks up work queues: what lies in the store, whether anybody is awake for it."""
+"""Looks up work queues: what lies in the store, whether or not an actor is awake for it."""
 
 import asyncio
 from functools import partial

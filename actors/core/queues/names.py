@@ -83,7 +83,7 @@ def parse_listed(name: str) -> tuple[str, str]:
 
 
 class Gauge(Struct):
-    """How a queue that is in use stood when something of it was last written.
+    """The numbers of a queue in use, as of when something of it was last written.
 
     Attributes:
         depth: entries that are not settled, as far as the queue knows the stream's end.

@@ -21,7 +21,7 @@ AHEAD_MAX: Final = 16
 
 
 class Ahead:
-    """What was read of a partition and not looked at yet: whole blocks, and where they go on."""
+    """Blocks of a partition that were read and not looked at yet, and where they go on."""
 
     __slots__ = ("_blocks", "_entries", "index")
 

@@ -6,7 +6,7 @@ record, whatever the number of jobs. Only then are workers told that what they s
 sent what they were given. So a job that a worker has is in the record with its attempt and its
 time, and a node that is killed, or another node of the same log, knows of it.
 
-Most rounds need not wait so long (`_goes_ahead`): entries that were never given before are sent at
+Most rounds need not wait for it (`_goes_ahead`): entries that were never given before are sent at
 once, and while the record is on its way to the disk the next round is done.
 
 Where another node has written the record since it was read, the write is refused; the round is then

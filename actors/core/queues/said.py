@@ -51,7 +51,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Who has asked by this number to be a worker is to be none, and has not become one yet."""
+    """Withdraws a request to be a worker, by its number, before it has made one."""
 
     origin: Origin
     number: int

@@ -1,4 +1,4 @@
-"""What is known of a work queue: which entries are open, who has them, and what was settled.
+"""The state of a work queue: which entries are open, who has them, and what was settled.
 
 Of each partition there is a mark, `next`: every entry below it was looked at, and is settled unless
 it is among the open ones. So what is kept does not grow with what is done, in whatever order that
@@ -101,7 +101,7 @@ class KnownWorker(msgspec.Struct, array_like=True):
 
 
 class Settings(msgspec.Struct, array_like=True, frozen=True):
-    """What holds for all of a queue, as the latest worker to join has it.
+    """The settings of a whole queue, as the latest worker to join has them.
 
     Attributes:
         attempts: after so many an entry is a dead letter.
@@ -354,7 +354,7 @@ class QueueState:
                 self._ready[partition, index] = None
 
     def give_new(self, partition: int, count: int, worker: int, now: int, span: int) -> None:
-        """Give the next entries of a partition, which were not looked at, to a worker for so long.
+        """Give the next entries of a partition, which were not looked at, to a worker.
 
         Only where no order of keys is asked for.
         """
@@ -383,7 +383,7 @@ class QueueState:
         self._ready.move_to_end(place, last=False)
 
     def give(self, place: Place, worker: int, now: int, span: int) -> int:
-        """Give an entry to a worker for so long; return which attempt at it this is."""
+        """Give an entry to a worker for some time; return which attempt at it this is."""
         entry = self._partitions[place[0]].open[place[1]]
         entry.attempts += 1
         deadline = now + span

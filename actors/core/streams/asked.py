@@ -34,7 +34,6 @@ NEEDS: Final[Mapping[type, Verb]] = {
     native.ReadRequest: "pull",
     native.SearchRequest: "pull",
     native.SubscribeRequest: "subscribe",
-    native.FollowRequest: "subscribe",
     native.UnsubscribeRequest: "subscribe",
     native.AppendRequest: "push",
     native.OpenProducerRequest: "push",

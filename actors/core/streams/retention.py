@@ -24,8 +24,8 @@ SWEEP_SECONDS: Final = 5.0
 """Pause between two sweeps, and after the streams could not be listed."""
 
 RELIST_SECONDS: Final = 30.0
-"""Pause before streams are listed again where others write, too: so long, roughly, does a quota not
-know of what they have appended."""
+"""Pause before streams are listed again where others write, too: for about this long a quota does
+not know of what they have appended."""
 
 SLICE_TRIMS: Final = 100
 """Trims submitted in one turn: all would keep everybody waiting."""

@@ -33,7 +33,7 @@ looked at."""
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a look has brought.
+    """The result of one look.
 
     Attributes:
         blocks: the entries that match.

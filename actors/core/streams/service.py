@@ -39,12 +39,7 @@ from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import (
-    NAME_BYTES_MAX,
-    OPENS_MAX,
-    PARTITIONS_MAX,
-    WATCHES_PER_LINK_MAX,
-)
+from rillnode.codecs.limits import NAME_BYTES_MAX, OPENS_MAX, PARTITIONS_MAX, WATCHES_PER_LINK_MAX
 from rillnode.codecs.requests import decode_service_request
 from rillnode.codecs.routing import stream_admin
 from rillnode.codecs.routing.stream import CreatePartitionedRequest, CreateRequest

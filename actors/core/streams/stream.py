@@ -254,12 +254,9 @@ class StreamActor(Worker):
                 self._append(self._appends.block(origin, return_route, request, answers))
             case PullRequest():
                 self._issue(self._reading().pull(origin, return_route, request, answers))
-            case (
-                native.ReadRequest()
-                | native.SearchRequest()
-                | native.SubscribeRequest()
-                | native.FollowRequest()
-            ) if request.created_at not in (0, self._created_at):
+            case native.ReadRequest() | native.SearchRequest() | native.SubscribeRequest() if (
+                request.created_at not in (0, self._created_at)
+            ):
                 error = removed_error(self._log >> 32)
                 answers.append((return_route, failed(request.request_id, error)))
             case native.ReadRequest():
@@ -270,7 +267,7 @@ class StreamActor(Worker):
                 self._issue(self._reading().matching(origin, return_route, request, answers))
             case native.LocateRequest():
                 self._issue(self._reading().locate(origin, return_route, request))
-            case native.SubscribeRequest() | native.FollowRequest():
+            case native.SubscribeRequest():
                 self._subscribe(origin, return_route, request)
             case native.UnsubscribeRequest():
                 self._unsubscribe(origin, wire, request)
@@ -326,15 +323,12 @@ class StreamActor(Worker):
         return self._reads
 
     def _subscribe(
-        self,
-        origin: Origin,
-        return_route: Route,
-        request: native.SubscribeRequest | native.FollowRequest,
+        self, origin: Origin, return_route: Route, request: native.SubscribeRequest
     ) -> None:
         try:
             if len(origin.attached) >= SUBSCRIPTIONS_PER_LINK_MAX:
                 raise RequestError("subscription.limit", "This link has too many subscriptions")
-            where = Where(request.where) if isinstance(request, native.FollowRequest) else None
+            where = Where(request.where) if request.where else None
         except RillnodeError as error:
             answer = (return_route, failed(request.request_id, error))
             self._context.router.reply(origin, self._own_address, [answer])

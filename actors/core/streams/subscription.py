@@ -16,8 +16,7 @@ from rillnode.actors.core.streams.followers import Grown, Removed
 from rillnode.actors.core.streams.searching import SEARCH_BYTES, SEARCH_ENTRIES, only, search
 from rillnode.actors.engine.described import Described
 from rillnode.actors.engine.system import Cell
-from rillnode.actors.log import LogExtent, Read
-from rillnode.actors.log.rocks.layout import INDEX_MAX
+from rillnode.actors.log import INDEX_MAX, LogExtent, Read
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block
 from rillnode.codecs.limits import SUBSCRIPTION_CREDIT_BYTES_MAX
@@ -66,7 +65,7 @@ class SubscriptionActor(Answering):
         log: int,
         origin: Origin,
         return_route: Route,
-        request: native.SubscribeRequest | native.FollowRequest,
+        request: native.SubscribeRequest,
         where: Where | None = None,
     ) -> None:
         super().__init__(context, origin, return_route, request.request_id)

@@ -11,7 +11,7 @@ from rillnode.actors.log import StreamRecord
 
 @dataclass(slots=True, eq=False)
 class StreamWatch:
-    """What one watcher is to be told of.
+    """The streams that one watcher is to be told of.
 
     Attributes:
         told: the streams that it was told of, by name: id and number of partitions.
@@ -30,7 +30,7 @@ class StreamWatch:
 
 
 class StreamWatches:
-    """Who watches for streams at a node. All calls are for the loop's thread.
+    """The watchers for streams at a node. All calls are for the loop's thread.
 
     Attributes:
         links: how many watches each link has.

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from rillnode.actors.log import (
     Append,
+    Checkpoint,
     OpenProducer,
     Operation,
     PutRecord,
@@ -20,9 +22,9 @@ from rillnode.actors.log import (
     logs_of,
     removed_error,
 )
+from rillnode.actors.log.directories import make_directory
 from rillnode.actors.log.producers import numbers_for, open_producer
 from rillnode.actors.log.records import beside_log, beside_stream
-from rillnode.actors.log.rocks.checkpoint import Checkpoint, make_checkpoint
 from rillnode.actors.log.rocks.layout import (
     BLOCK_KEY,
     INDEX,
@@ -51,7 +53,7 @@ from rillnode.actors.log.rocks.layout import (
 from rillnode.actors.log.rocks.logs import LogTable, block_at, block_position, seek, step
 from rillnode.actors.log.rocks.retention import BlockAt, cut_index, oldest_ms
 from rillnode.actors.log.rocks.stream_table import settled_record, unknown_stream
-from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
+from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning, full_error, is_full
 from rillnode.actors.log.rocks.tail import TailCache
 from rillnode.actors.log.rocks.view import DurableView
 from rillnode.codecs.entries import Block, data_bytes, encode_block
@@ -164,7 +166,7 @@ class GroupCommit:
         elif isinstance(operation, Checkpoint):
             # What was submitted before is part of it.
             self._write_slice()
-            make_checkpoint(self._tables, operation.path)
+            self._copy_to(operation.path)
         elif isinstance(operation, PutRecords):
             self._put_records(operation.records)
         elif isinstance(operation, Rest):
@@ -362,6 +364,24 @@ class GroupCommit:
     def _put(self, key: bytes, value: bytes | None) -> None:
         self._changes.puts.append((key, value, self._tables.records))
         self._slice_bytes += _CHANGE_BYTES + (0 if value is None else len(value))
+
+    def _copy_to(self, path: Path) -> None:
+        """Carry out a Checkpoint.
+
+        Raises:
+            StoreError: the directory is there already, or the disk did not take it.
+            Exception: what was written before could not be synced.
+        """
+        # Outside of what follows: when this fails, what else was written is lost, too.
+        self._tables.sync()
+        try:
+            make_directory(path.parent)
+            self._tables.checkpoint(path)
+        except Exception as error:
+            if is_full(str(error)):
+                raise full_error(path.parent) from error
+            text = f"no copy of the store could be made in {path}: {error}"
+            raise StoreError("store.checkpoint", text, path=str(path)) from error
 
     def _write_slice(self) -> None:
         """Put what is planned into memory: the interpreter is held for as long as that takes."""

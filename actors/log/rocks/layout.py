@@ -42,8 +42,6 @@ from rillnode.codecs.errors import StoreError
 Change = tuple[bytes, bytes | None]
 """A row's key and its new value; None removes it."""
 
-INDEX_MAX: Final = 2**64 - 1
-
 LOG_KEY: Final = Struct(">Q")
 BLOCK_KEY: Final = Struct(">QQ")
 NUMBER: Final = Struct(">I")

@@ -7,8 +7,9 @@ from typing import Final
 
 from rocksdict import RdictIter
 
+from rillnode.actors.log import INDEX_MAX
 from rillnode.actors.log.producers import Numbers, rows_prefix
-from rillnode.actors.log.rocks.layout import BLOCK_KEY, INDEX_MAX, LOG_KEY, LogState, record_key
+from rillnode.actors.log.rocks.layout import BLOCK_KEY, LOG_KEY, LogState, record_key
 from rillnode.actors.log.rocks.tables import Tables
 from rillnode.codecs.entries import HEADER_BYTES, Block, data_bytes, decode_header, sizes_of
 from rillnode.codecs.errors import StoreError

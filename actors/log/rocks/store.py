@@ -13,6 +13,7 @@ from typing import Any
 from rillnode.actors.core.threads import SYSTEM_THREADS, Threads
 from rillnode.actors.log import (
     AnyWatch,
+    Checkpoint,
     Complete,
     OnHealth,
     Read,
@@ -21,7 +22,6 @@ from rillnode.actors.log import (
     WriteOperation,
 )
 from rillnode.actors.log.directories import make_directory
-from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.rocks.commit import GroupCommit, MakeCommit, Rest
 from rillnode.actors.log.rocks.format import (
     MIGRATIONS,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from rillnode.actors.log import (
+    Checkpoint,
     Complete,
     GetRecord,
     LoadIndex,
@@ -15,7 +16,6 @@ from rillnode.actors.log import (
 )
 from rillnode.actors.log.memory import Faults, MemoryLogStore, Post
 from rillnode.actors.log.memory_tables import MemoryTables
-from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.shared.applying import (
     PROGRESS_KEY,
     Applier,

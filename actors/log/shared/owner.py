@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rillnode.actors.log import Complete, OnHealth, Operation, ReadOperation, StoreHealth
-from rillnode.actors.log.rocks.checkpoint import Checkpoint
+from rillnode.actors.log import (
+    Checkpoint,
+    Complete,
+    OnHealth,
+    Operation,
+    ReadOperation,
+    StoreHealth,
+)
 from rillnode.actors.log.shared.applying import ApplyFrame, Progress
 from rillnode.actors.log.shared.frames import SharedOperation
 from rillnode.actors.log.shared.port import SharedLog
@@ -25,13 +31,13 @@ class SharedOptions:
         frames_free: frames of all shards that are under way while fewer writes make one as well.
         read_bytes_max: frames that are read at one time.
         pending_bytes_max: writes are refused while so much waits.
-        patience_seconds: writes wait so long for the engine before they are refused: longer than
+        patience_seconds: how long writes wait for the engine before they are refused: longer than
             an election of its leader takes.
         retry_seconds: pause before something is tried again.
-        idle_seconds: a view that nobody has used for so long is closed.
+        idle_seconds: a view that nobody has used for this long is closed.
         late_frames: a view that lacks so many takes a snapshot, where there is a newer one.
         snapshot_bytes: frames behind the newest snapshot, by which another one is made.
-        snapshot_seconds: a node waits up to so long before it makes one, so that one of them does.
+        snapshot_seconds: nodes wait at most this long before one makes one, so that one does.
         serve: what the node holds always, and never; see `Holding`.
     """
 

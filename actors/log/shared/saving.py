@@ -8,8 +8,7 @@ from pathlib import Path
 from struct import Struct, error as StructError
 from typing import Final
 
-from rillnode.actors.log import GetRecord, PutRecords
-from rillnode.actors.log.rocks.checkpoint import Checkpoint
+from rillnode.actors.log import Checkpoint, GetRecord, PutRecords
 from rillnode.actors.log.rocks.tables import open_error
 from rillnode.actors.log.shared.applying import ApplyFrame
 from rillnode.actors.log.shared.following import check_same, lost_frames

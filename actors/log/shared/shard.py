@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from rillnode.actors.log import StoreHealth
+from rillnode.actors.log import Checkpoint, StoreHealth
 from rillnode.actors.log.completion import closed_error
-from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.shared.following import Following, behind_error, check_same, lost_frames
 from rillnode.actors.log.shared.frames import SharedOperation
 from rillnode.actors.log.shared.owner import Owner, SharedOptions as SharedOptions, View as View

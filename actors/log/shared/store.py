@@ -72,7 +72,7 @@ COPYING: Final = "shared/copying"
 """Named value: the store is being copied into; what stands beside it has names that begin so."""
 
 CLOSE_SECONDS: Final = 5.0
-"""What is under way has so long to end when the store is closed."""
+"""What is under way has this long to end when the store is closed."""
 
 _LOSS_FILE: Final = "loss"
 """In a view's directory: what the log has lost of it, which stands until it is deleted with it."""

@@ -15,7 +15,7 @@ FIRST: Final = 1
 """The version that every node reads."""
 
 GONE_MS: Final = 86_400_000
-"""Who has told of itself so long before the last one that did is gone. Nodes do once a minute."""
+"""Who has told of itself this long before the last one that did is gone. Nodes do once a minute."""
 
 
 class Versions:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rillnode.codecs.limits import NEXTGRAPH_BLOCKS_MAX, NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.blocks import BLOCK, Block
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_BLOCKS_MAX, NEXTGRAPH_MESSAGE_BYTES_MAX
 
 _PORTION_BYTES: Final = NEXTGRAPH_MESSAGE_BYTES_MAX // 2
 """Blocks of one request, unless one alone is larger: half a message, so that others get a turn."""

@@ -7,10 +7,10 @@ from typing import Final
 import aiohttp
 
 from rillnode.codecs.errors import CodecError, HandshakeError, TransportError
-from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.client import ClientMessage
 from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, FromBroker
 from rillnode.codecs.nextgraph.external import ExtResponse
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.results import ProtocolCode, closing_code
 from rillnode.codecs.nextgraph.start import AuthResult

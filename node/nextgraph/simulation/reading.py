@@ -55,7 +55,7 @@ class _Reading:
         node, entropy = world.nodes[document.node].node, self._reader.entropy
         client = await connect(
             f"ws://{document.node}:{NEXTGRAPH_PORT}",
-            broker=bytes.fromhex(node.nextgraph_peer_id or ""),
+            broker=bytes.fromhex(node.facts["nextgraph_peer_id"]),
             user=Identity.from_seed(entropy(SEED_BYTES)),
             client=Identity.from_seed(entropy(SEED_BYTES)),
             entropy=entropy,

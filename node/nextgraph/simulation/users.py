@@ -203,7 +203,7 @@ class NextgraphUser(Program):
         node = self.share.world.nodes[self.node].node
         client = await connect(
             f"ws://{self.node}:{NEXTGRAPH_PORT}",
-            broker=bytes.fromhex(node.nextgraph_peer_id or ""),
+            broker=bytes.fromhex(node.facts["nextgraph_peer_id"]),
             user=self.user,
             client=self._key,
             entropy=self.machine.entropy,

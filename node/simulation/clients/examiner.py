@@ -1,4 +1,4 @@
-"""A client that tries what must not be possible, and what nobody else in a run does.
+"""Tries what must not be possible, and what no other client of a run does.
 
 It asks for what it is not granted and for nodes that are not who they should be; and it has a
 stream of its own, which it fills, trims, removes and makes again.

@@ -23,7 +23,7 @@ KEYED_PART: Final = 0.5
 QUEUE: Final = "workers"
 VISIBLE_SECONDS: Final = 4.0
 LOOK_SECONDS: Final = 1.0
-"""After so long without a job it is looked whether there is anything to do."""
+"""After this long without a job it is looked whether there is anything to do."""
 
 ATTEMPTS: Final = 1_000
 """Nothing is given up but what is rejected."""

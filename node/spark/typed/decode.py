@@ -63,7 +63,7 @@ _DOES_NOT_FIT: Final = (pa.ArrowException, OverflowError, ValueError, TypeError)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """How entries are landed, for any process to do.
+    """The plan by which any process lands entries.
 
     Attributes:
         source: where the schema comes from.
@@ -89,7 +89,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(NamedTuple):
-    """What entries have that the schema does not.
+    """The fields that entries have and the schema does not.
 
     Attributes:
         columns: new fields.
@@ -101,7 +101,7 @@ class Found(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """What became of rows of bronze.
+    """The rows of bronze, decoded, and those that were rejected.
 
     Attributes:
         rows: rows of the typed table.

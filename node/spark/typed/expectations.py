@@ -1,4 +1,4 @@
-"""What people expect of the rows of a typed table, as a configuration says it.
+"""Expectations of the rows of a typed table, as a configuration says them.
 
     expect = { sane = "temp between -80 and 80", known = { sql = "id > 0", action = "reject" } }
 
@@ -20,7 +20,7 @@ Action = Literal["warn", "reject"]
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What people expect of each row of a table.
+    """An expectation of each row of a table.
 
     Attributes:
         name: what it is called.

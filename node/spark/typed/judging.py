@@ -69,7 +69,7 @@ def counted(
 
 
 class Judged(NamedTuple):
-    """What became of rows.
+    """The verdict on rows.
 
     Attributes:
         rows: those that stay.

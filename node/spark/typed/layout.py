@@ -67,7 +67,7 @@ def read_partition(said: str) -> Partition:
 
 
 class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a typed table is kept.
+    """The layout in which a typed table is kept.
 
     Attributes:
         key: columns of which the table has one row for each value, the latest; empty for all rows.

@@ -43,7 +43,7 @@ def place_of(location: str) -> str:
 
 
 class SchemaSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a table's schema comes from; one of the two is there.
+    """The source of a table's schema; one of the two is there.
 
     Attributes:
         schema: `module:Class`, or the path of a JSON Schema.

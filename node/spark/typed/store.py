@@ -1,4 +1,4 @@
-"""What typed tables ask of a table format; `formats.py` chooses the one that a table is to have.
+"""The port for table formats; `formats.py` chooses the one that a table is to have.
 
 A store is one table, the typed one or its rejects. Tasks write Parquet files into its directory;
 a commit adds them, together with numbers that say how far the table has come, in one transaction
@@ -26,7 +26,7 @@ class Conflict(StoreError):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where files for a table are written, and how.
+    """The place where files for a table are written, and how.
 
     Attributes:
         directory: a directory or a URI.

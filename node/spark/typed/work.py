@@ -41,7 +41,7 @@ _LANDERS_MAX: Final = 64
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task does.
+    """The work of one task.
 
     Attributes:
         plan: how entries are landed.
@@ -65,7 +65,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task has done.
+    """The outcome of a task.
 
     Attributes:
         files: files of the table.

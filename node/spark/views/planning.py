@@ -161,7 +161,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is known of a view before it is run.
+    """The plan of a view, before it is run.
 
     Attributes:
         schema: its columns.

@@ -47,7 +47,7 @@ class Made(Protocol):
 
 @dataclass(slots=True)
 class Duty:
-    """What the thread does again and again.
+    """A duty that the thread does again and again.
 
     Attributes:
         part: as what it is told of.

@@ -1,4 +1,4 @@
-"""What a view is made of, and which of its rows are new: silver, or a typed table."""
+"""The source of a view, silver or a typed table, and which of its rows are new."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Gone:
 
 
 class Source(Protocol):
-    """What a view is made of.
+    """The table that a view is made of.
 
     Attributes:
         stream: the column that is a row's stream.

@@ -15,7 +15,7 @@ from rillnode.node.streamr.client.rest import Rest, convert
 
 CACHE_SECONDS: Final = 900.0
 """How long an answer holds, as with released clients: a permission that is given or taken back
-shows after at most so long."""
+shows after at most this long."""
 
 REFUSAL_SECONDS: Final = 15.0
 """How long a no holds: who was let in just now is not kept out."""

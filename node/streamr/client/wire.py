@@ -9,9 +9,10 @@ import aiohttp
 
 from rillnode.codecs.errors import CodecError, HandshakeError, RequestError, TransportError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import FRAME_BYTES_MAX, STREAMR_FRAME_BYTES_MAX
+from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.streamr.control import decode_control, encode_control
 from rillnode.codecs.streamr.control_messages import ControlMessage, ErrorResponse
+from rillnode.codecs.streamr.limits import STREAMR_FRAME_BYTES_MAX
 from rillnode.node.streamr.client.rest import check_open
 
 logger = event_logger("rillnode.node.streamr.client")

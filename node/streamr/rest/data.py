@@ -17,13 +17,10 @@ from aiohttp import web
 from rillnode.actors.streamr import permissions
 from rillnode.actors.streamr.requests import ResendQuery
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.limits import (
-    PARTITIONS_MAX,
-    STREAMR_INTEGER_MAX,
-    STREAMR_RESEND_MESSAGES_MAX,
-)
+from rillnode.codecs.limits import PARTITIONS_MAX
 from rillnode.codecs.streamr.json_text import write_json
 from rillnode.codecs.streamr.key_exchange import is_key_stream
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_RESEND_MESSAGES_MAX
 from rillnode.codecs.streamr.message import STORED_VERSION, VERSIONS, encode_either
 from rillnode.codecs.streamr.message_objects import encode_object
 from rillnode.codecs.streamr.stream_message import MessageRef, StreamMessage

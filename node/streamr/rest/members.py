@@ -12,9 +12,9 @@ from rillnode.actors.streamr.admission import ethereum_principal, may
 from rillnode.actors.streamr.requests import FIRST, LAST
 from rillnode.actors.streamr.sessions import ETHEREUM
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_PUBLISHERS_LISTED_MAX
 from rillnode.codecs.streamr.ethereum import parse_address
 from rillnode.codecs.streamr.key_exchange import is_key_stream
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_PUBLISHERS_LISTED_MAX
 from rillnode.codecs.streamr.rest_bodies import read_permission
 from rillnode.codecs.streamr.sort_keys import bounds, publisher_in, publishers_after
 from rillnode.node.streamr.rest.answers import empty_answer, json_answer

@@ -12,8 +12,8 @@ from rillnode.actors.streamr import permissions
 from rillnode.actors.streamr.admission import check_permission
 from rillnode.actors.streamr.requests import Publication, Publish, Published
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.key_exchange import is_key_stream
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.partition import partition_of
 from rillnode.codecs.streamr.rest_bodies import read_content
 from rillnode.codecs.streamr.stream_message import (

@@ -20,7 +20,7 @@ from rillnode.actors.streamr.resend import spawn_resend
 from rillnode.actors.streamr.sessions import Sessions
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import STREAMR_REST_BODY_BYTES_MAX, STREAMR_REST_RESENDS_MAX
+from rillnode.codecs.streamr.limits import STREAMR_REST_BODY_BYTES_MAX, STREAMR_REST_RESENDS_MAX
 from rillnode.node.streamr.rest.answers import error_answer
 from rillnode.node.streamr.rest.numbers import Numbers
 from rillnode.node.streamr.rest.origins import admits

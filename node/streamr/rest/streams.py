@@ -11,7 +11,7 @@ from rillnode.actors.core.access import ANONYMOUS
 from rillnode.actors.log import FindStream, ListStreams, StreamRecord
 from rillnode.actors.streamr import metadata, permissions
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_STREAMS_LISTED_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_STREAMS_LISTED_MAX
 from rillnode.codecs.streamr.rest_bodies import read_stream
 from rillnode.node.streamr.rest.answers import empty_answer, json_answer
 from rillnode.node.streamr.rest.query import flag, number

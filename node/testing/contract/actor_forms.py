@@ -64,7 +64,7 @@ class Deeds:
 
 
 class Replies(Protocol):
-    """What answers a message before its handler returns, as a `Context` does."""
+    """Answers a message before its handler returns, as a `Context` does."""
 
     def reply(self, payload: bytes) -> None:
         """Answer it."""
@@ -132,7 +132,7 @@ class FormSite:
 
 
 class ActorFormContract(Contract):
-    """What each form of actors promises; abilities of some have suites of their own below.
+    """The promises of every form of actors; abilities of some have suites of their own below.
 
     Attributes:
         has_instances: whether what it counts is an instance's and goes with it, and whether the
@@ -235,7 +235,7 @@ class ActorFormContract(Contract):
 
 
 class RefusingFormContract(ActorFormContract):
-    """What forms promise besides that know what a refusal is, and that answers are bytes."""
+    """The further promises of forms that know what a refusal is, and that answers are bytes."""
 
     async def test_a_handler_that_raises_costs_its_message_only(self, tmp_path: Path) -> None:
         async with self.site(tmp_path) as site:
@@ -261,7 +261,7 @@ class RefusingFormContract(ActorFormContract):
 
 
 class StatefulFormContract(ActorFormContract):
-    """What forms promise besides that have instances, whose state goes with them."""
+    """The further promises of forms that have instances, whose state goes with them."""
 
     has_instances: ClassVar[bool] = True
 
@@ -280,7 +280,7 @@ class StatefulFormContract(ActorFormContract):
 
 
 class WaitingFormContract(ActorFormContract):
-    """What forms promise besides whose handlers can wait and hold up nobody else."""
+    """The further promises of forms whose handlers can wait and hold up nobody else."""
 
     async def test_who_never_returns_is_cut_off_and_stops_nothing_else(
         self, tmp_path: Path

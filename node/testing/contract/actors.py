@@ -91,7 +91,7 @@ class ActorSite:
 
 
 class ActorContract(Contract):
-    """What an actor of an application must keep, for whoever may send to it.
+    """The promises of an application's actor to whoever may send to it.
 
     Attributes:
         samples: a conversation, in order, with an actor that nobody has asked before. One is
@@ -290,7 +290,7 @@ class ActorContract(Contract):
 
 
 class RestingActorContract(ActorContract):
-    """What an actor promises besides whose instance may go while it is idle.
+    """The further promises of an actor whose instance may go while it is idle.
 
     It has no timers or children, which keep it; `settings` of `spawn` have `idle_seconds`.
     """
@@ -310,7 +310,7 @@ class RestingActorContract(ActorContract):
 
 
 class AskingActorContract(ActorContract):
-    """What an actor promises besides that asks another one.
+    """The further promises of an actor that asks another one.
 
     Attributes:
         asks: the address that it asks, where `spawn` puts nobody.
@@ -353,7 +353,7 @@ class AskingActorContract(ActorContract):
 
 
 class DurableActorContract(ActorContract):
-    """What an actor promises besides that keeps its state in its node, as in a stream.
+    """The further promises of an actor that keeps its state in its node, as in a stream.
 
     Attributes:
         recalled: what an actor is asked that another at its address has had the conversation

@@ -1,4 +1,4 @@
-"""What all suites are made of: classes whose tests may be coroutines."""
+"""The base class of all suites, whose tests may be coroutines."""
 
 import asyncio
 import inspect

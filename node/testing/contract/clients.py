@@ -66,19 +66,22 @@ def number_of(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node is found, and as whom.
+    """The address of a node, and the key to use it with.
 
     Attributes:
         address: of the listener, as `127.0.0.1:PORT`.
         node_identity: the node's identity, hex.
         identity: a key that may do everything to streams at the node.
         directory: an empty one, for what a client keeps.
+        noise: of the node's `noise` listener: `rillnode.connect` reads there what a client that
+            only pushes cannot.
     """
 
     address: str
     node_identity: str
     identity: Identity
     directory: Path
+    noise: str
 
 
 class ClientSite:
@@ -98,13 +101,14 @@ class ClientSite:
     def __init__(self, directory: Path, listener: str, settings: str) -> None:
         self._directory = directory
         self.address = f"127.0.0.1:{free_port()}"
+        self._noise = self.address if listener == "noise" else f"127.0.0.1:{free_port()}"
         self._config = directory / "node.toml"
         self._ports = directory / "ports.json"
         self._process: subprocess.Popen[bytes] | None = None
         self.proxy = Proxy(self.address)
         self.node: Node | None = None
         write_key(directory / "node.key", _NODE)
-        noise = "" if listener == "noise" else "[noise]\nenabled = false\n"
+        noise = "" if listener == "noise" else f'[noise]\nlisten = "{self._noise}"\n'
         self._config.write_text(
             f'name = "contract"\ndata_dir = "{directory / "data"}"\n'
             f'[identity]\nkey_file = "{directory / "node.key"}"\n'
@@ -118,7 +122,8 @@ class ClientSite:
         """Where the node is found: through the proxy, or elsewhere."""
         kept = self._directory / f"client-{len(list(self._directory.iterdir()))}"
         kept.mkdir()
-        return Place(address or self.proxy.address, _NODE.public_hex, CLIENT, kept)
+        address = address or self.proxy.address
+        return Place(address, _NODE.public_hex, CLIENT, kept, self._noise)
 
     async def start(self) -> None:
         """Start the node in this process."""
@@ -154,7 +159,7 @@ class ClientSite:
 
 
 class ClientContract(Contract, Generic[C]):
-    """What a client promises that pushes and reads; what some also do has suites of its own below.
+    """The promises of a client that pushes and reads; abilities of some have suites below.
 
     Attributes:
         listener: the table of the node's listener that it connects to.
@@ -405,7 +410,7 @@ class ClientContract(Contract, Generic[C]):
 
 
 class CancellableClientContract(ClientContract[C]):
-    """What a client promises besides whose calls may be cancelled."""
+    """The further promises of a client whose calls may be cancelled."""
 
     async def test_cancelled_calls_leave_the_client_usable(self, tmp_path: Path) -> None:
         async with self.site(tmp_path) as site:
@@ -429,7 +434,7 @@ class CancellableClientContract(ClientContract[C]):
 
 
 class RepeatingClientContract(ClientContract[C]):
-    """What a client promises besides that sends again, with numbers, what had no answer.
+    """The further promises of a client that sends again, with numbers, what had no answer.
 
     The tests with cut links and killed nodes ask more of it: each push is confirmed, and stored
     once.
@@ -456,7 +461,7 @@ class RepeatingClientContract(ClientContract[C]):
 
 
 class FollowingClientContract(ClientContract[C]):
-    """What a client promises besides that follows a stream, over lost links."""
+    """The further promises of a client that follows a stream, over lost links."""
 
     def follow(self, client: C) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Follow the stream from its first entry on: its entries in order, those to come too.

@@ -199,7 +199,7 @@ class OnServers(Contract):
 
 
 class SharedLogContract(OnServers):
-    """What every engine of a shared log promises: a SharedLog and Blobs, of the same logs."""
+    """The promises of every engine of a shared log: a SharedLog and Blobs, of the same logs."""
 
     # Making
 

@@ -63,8 +63,7 @@ def indexes(following: Following | BlockingFollowing) -> dict[str, dict[str, int
 
 
 async def begin(following: Following, *names: str) -> None:
-    """Have it ask what there is, and wait until it follows that."""
-    await nothing_comes(following)
+    """Wait until it follows what there is."""
     await until(lambda: set(following.streams) == set(names))
 
 
@@ -89,6 +88,47 @@ async def test_streams_of_a_pattern_are_followed_and_those_made_later(
         assert indexes(following) == {
             "sensors.a": {"0": 2, "1": 1}, "sensors.new": {"0": 1}, "sensors.node": {"0": 1},
         }  # fmt: skip
+
+
+async def test_what_is_pushed_after_one_was_entered_comes(client: Client) -> None:
+    stream = await client.stream("s.a")
+    await stream.push(b"before")
+    async with (
+        client.follow("s.*") as following,
+        stream.tail() as tail,
+        stream.batches(start="end") as batches,
+        asyncio.timeout(10.0),
+    ):
+        await stream.push(b"after")
+        assert (await anext(following)).entry.data == b"after"
+        assert (await anext(tail)).data == b"after"
+        assert [entry.data for entry in await anext(batches)] == [b"after"]
+
+
+async def test_who_enters_what_cannot_be_followed_is_told(client: Client) -> None:
+    stream = await client.stream("gone")
+    await client.remove("gone")
+    for iteration in (stream.tail(), client.follow("[" * 600)):
+        with pytest.raises(RequestError):
+            async with iteration:
+                pytest.fail("it was entered")
+        with pytest.raises(RequestError):
+            await anext(iteration)
+
+
+async def test_what_is_pushed_after_a_blocking_one_was_entered_comes(node: Node) -> None:
+    def blocking() -> None:
+        url = f"noise://{node.addresses()['noise']}"
+        with connect_blocking(url, identity=CLIENT, node_identity=node.identity) as face:
+            stream = face.stream("s.a")
+            stream.push(b"before")
+            with face.follow("s.*") as following, stream.tail() as tail:
+                stream.push(b"after")
+                assert next(following).entry.data == b"after"
+                assert next(tail).data == b"after"
+
+    async with asyncio.timeout(10.0):
+        await asyncio.to_thread(blocking)
 
 
 async def test_it_goes_on_from_a_position_that_was_written_as_json(client: Client) -> None:
@@ -222,10 +262,10 @@ def test_too_many_streams_are_refused_and_nobody_else_waits(
 
     async def talk(node: Node, client: Client) -> None:
         await client.open_streams([f"s.{number}" for number in range(151)])
-        async with client.follow("s.*") as following:
-            with pytest.raises(RequestError, match="follow a narrower one") as refused:
-                await anext(following)
-            assert refused.value.code == "follow.limit"
+        with pytest.raises(RequestError, match="follow a narrower one") as refused:
+            async with client.follow("s.*"):
+                pytest.fail("it is followed")
+        assert refused.value.code == "follow.limit"
         async with client.follow("s.1*") as following:
             await nothing_comes(following)
             await until(lambda: len(following.streams) == 62)

@@ -252,7 +252,7 @@ async def test_streamr_messages_are_followed_and_resent(tmp_path: Path) -> None:
 @asynccontextmanager
 async def device(node: Node) -> AsyncGenerator[nextgraph.Client]:
     url = f"ws://{node.addresses()['nextgraph']}"
-    broker = bytes.fromhex(node.nextgraph_peer_id or "")
+    broker = bytes.fromhex(node.facts["nextgraph_peer_id"])
     async with await nextgraph.connect(url, broker=broker, user=ALICE) as client:
         await client.pin(REPO, ACCESS, publish=[TOPIC])
         yield client

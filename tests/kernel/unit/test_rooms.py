@@ -4,6 +4,7 @@ A plug-in is whatever lies in a folder of its name, in each layer; the rest is t
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
@@ -27,6 +28,10 @@ USES: Final = {"overlay": {"streamr"}}
 """Plug-ins that stand on another."""
 
 ENGINE: Final = "actors/engine/"
+
+LOG: Final = "actors/log/"
+STORE: Final = "actors/log/rocks/"
+"""No actor knows which store it has: it uses the port."""
 
 KNOT_MAX: Final = 3
 """How many modules may import each other in circles of types."""
@@ -102,6 +107,22 @@ def knots(graph: Graph) -> Iterator[list[str]]:
             yield knot
 
 
+def defined(source: str) -> Iterator[str]:
+    """The names that a module defines."""
+    for item in ast.parse(source).body:
+        match item:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                yield name
+            case _:
+                pass
+
+
+def words_of(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+", name)}
+
+
 def broken(sources: dict[str, str]) -> Iterator[str]:
     """Every rule that is broken, in a line."""
     every, at_run = graphs(sources)
@@ -111,6 +132,9 @@ def broken(sources: dict[str, str]) -> Iterator[str]:
             theirs = plug_in_of(other)
             if other.split("/")[0] not in LAYERS[path.split("/")[0]]:
                 yield f"{path} imports {other} of another layer"
+            of_actors = path.startswith("actors/") and not path.startswith(LOG)
+            if of_actors and other.startswith(STORE):
+                yield f"{path} imports {other} of one store"
             if theirs in (None, mine):
                 continue
             if mine is None:
@@ -122,6 +146,11 @@ def broken(sources: dict[str, str]) -> Iterator[str]:
         ]
         if mine is None and (strange := {*words} & {*PLUG_INS}):
             yield f"{path} lies outside the rooms of {', '.join(strange)}"
+        # Ockam's addresses, routes and links are the kernel's own language.
+        foreign = {*PLUG_INS} - {"ockam"} if mine is None else set[str]()
+        for name in defined(sources[path]):
+            if foreign & words_of(name):
+                yield f"{path} defines {name} outside of its plug-in's rooms"
     at_run = {
         path: {one for one in found if not is_within(path, one)} for path, found in at_run.items()
     }
@@ -159,6 +188,9 @@ def test_the_house_keeps_its_rooms() -> None:
         ("node/streamr/simulation/a.py", "from rillnode.node.simulation.b import B"),
         ("node/simulation/a.py", "def f():\n    import rillnode.node.streamr.simulation.b"),
         ("actors/core/a_streamr.py", ""),
+        ("codecs/a.py", "STREAMR_BYTES_MAX: Final = 1"),
+        ("node/a.py", "class NextgraphPeer: ..."),
+        ("actors/core/a.py", "from rillnode.actors.log.rocks.b import B"),
         ("codecs/c.py", "from rillnode.codecs.d import D"),
         ("actors/engine/a.py", "if TYPE_CHECKING:\n    from rillnode.actors.engine.b import B"),
         ("codecs/h.py", "if TYPE_CHECKING:\n    from rillnode.codecs.e import E"),
@@ -172,6 +204,7 @@ def test_a_broken_rule_is_found(path: str, source: str) -> None:
         "node/simulation/b.py": "",
         "node/streamr/simulation/b.py": "",
         "codecs/d.py": "from rillnode.codecs.c import C",
+        "actors/log/rocks/b.py": "",
         "actors/engine/b.py": "from rillnode.actors.engine.a import A",
         "codecs/e.py": "from rillnode.codecs.f import F",
         "codecs/f.py": "from rillnode.codecs.g import G",

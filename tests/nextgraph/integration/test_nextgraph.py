@@ -21,12 +21,12 @@ from nextgraph_support import BROKER as PEER_KEY, CONVERGENCE_KEY, INFO, make_co
 from rillnode.actors.nextgraph.context import Registration as RegistrationMode
 from rillnode.actors.nextgraph.names import PREFIX, topic_stream
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.bootstrap import parse_invitation
 from rillnode.codecs.nextgraph.client import ClientMessage
 from rillnode.codecs.nextgraph.client_dialogue import ClientDialogue, ClientLogin
 from rillnode.codecs.nextgraph.commits import CommitHeader
 from rillnode.codecs.nextgraph.events import EVENT, Event, EventContent, sign_event
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.objects import split_object
 from rillnode.codecs.nextgraph.requests import (
@@ -355,7 +355,7 @@ async def test_the_bootstrap_document_leads_to_the_broker_and_nothing_else_is_th
             document = json.loads(await response.read())
         (server,) = document["V0"]["bootstrap"]["servers"]
         assert server["server_type"] == {"Localhost": int(address.rpartition(":")[2])}
-        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.nextgraph_peer_id
+        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.facts["nextgraph_peer_id"]
         evil = {"Origin": "https://evil.example"}
         for status, method, path, headers in (
             (403, "GET", "/.ng_bootstrap", evil),

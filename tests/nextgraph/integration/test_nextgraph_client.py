@@ -68,7 +68,7 @@ node = handed_by(run)
 async def client(
     node: Node, user: nextgraph.Identity = ALICE, **options: Any
 ) -> AsyncGenerator[nextgraph.Client]:
-    broker = bytes.fromhex(node.nextgraph_peer_id or "")
+    broker = bytes.fromhex(node.facts["nextgraph_peer_id"])
     options = {"broker": broker, **options}
     url = f"ws://{node.addresses()['nextgraph']}"
     async with await nextgraph.connect(url, user=user, **options) as one:
@@ -270,7 +270,7 @@ async def test_letters_go_from_inbox_to_inbox_at_once_or_when_they_are_fetched(n
 
 async def test_a_wallet_goes_from_device_to_device(node: Node) -> None:
     url = f"ws://{node.addresses()['nextgraph']}"
-    broker = bytes.fromhex(node.nextgraph_peer_id or "")
+    broker = bytes.fromhex(node.facts["nextgraph_peer_id"])
     meeting = b"m" * 32
     async with client(node) as laptop:
         await laptop.leave_wallet(b"sealed", meeting)
@@ -291,7 +291,7 @@ async def test_a_wallet_goes_from_device_to_device(node: Node) -> None:
 
 async def test_objects_that_are_exposed_are_read_by_strangers(node: Node) -> None:
     url = f"ws://{node.addresses()['nextgraph']}"
-    broker = bytes.fromhex(node.nextgraph_peer_id or "")
+    broker = bytes.fromhex(node.facts["nextgraph_peer_id"])
     made = commit(b"public", [b"p" * 32])
     ids = [made.reference.id]
     async with client(node) as one:

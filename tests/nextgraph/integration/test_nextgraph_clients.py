@@ -28,7 +28,8 @@ from nodes import node_config
 from npm_support import npm_packages
 from pypi_support import pypi_python
 from rillnode.actors.nextgraph.names import PREFIX
-from rillnode.codecs.limits import ENTRY_BYTES_MAX, NEXTGRAPH_MESSAGE_BYTES_MAX
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.node.entries import Readers
 from rillnode.node.nextgraph.branches import find_branches, read_branches, write_branches
 from rillnode.node.nextgraph.config import NextgraphListener
@@ -61,11 +62,11 @@ async def test_an_invited_user_s_second_device_has_everything_and_edits_go_both_
         text = invited["link"].removeprefix("/#/i/")
         read = (await first.do("invitation", text=text))["invitation"]["V0"]
         (server,) = read["bootstrap"]["servers"]
-        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.nextgraph_peer_id
+        assert bytes(server["peer_id"]["Ed25519PubKey"]).hex() == node.facts["nextgraph_peer_id"]
         opening = await first.do(
             "create",
             port=int(node.addresses()["nextgraph"].rpartition(":")[2]),
-            peer=node.nextgraph_peer_id,
+            peer=node.facts["nextgraph_peer_id"],
             code=invited["code"],
             image=str(image(tmp_path / "image.png")),
             file=str(wallet),
@@ -123,7 +124,7 @@ async def test_a_client_goes_on_without_an_edit_that_is_too_large(
         opening = await first.do(
             "create",
             port=int(node.addresses()["nextgraph"].rpartition(":")[2]),
-            peer=node.nextgraph_peer_id,
+            peer=node.facts["nextgraph_peer_id"],
             code=None,
             image=str(image(tmp_path / "image.png")),
             file=str(wallet),

@@ -47,7 +47,7 @@ client = handed_by(run, 2)
 
 
 async def connect(node: Node) -> nextgraph.Client:
-    url, broker = f"ws://{node.addresses()['nextgraph']}", node.nextgraph_peer_id
+    url, broker = f"ws://{node.addresses()['nextgraph']}", node.facts["nextgraph_peer_id"]
     return await nextgraph.connect(url, broker=bytes.fromhex(broker or ""), user=ALICE)
 
 

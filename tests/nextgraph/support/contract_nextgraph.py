@@ -77,7 +77,7 @@ class AtBroker(Round):
 
 
 def _broker_of(one: Round, node: str) -> bytes:
-    return bytes.fromhex(one.network.running(node).nextgraph_peer_id or "")
+    return bytes.fromhex(one.network.running(node).facts["nextgraph_peer_id"])
 
 
 class Nextgraph(AtBroker):

@@ -7,9 +7,9 @@ from hypothesis import given, strategies as st
 
 from channel_peer import LEVELS, ChannelPeer, Name, data
 from rillnode.codecs.errors import CodecError, HandshakeError
-from rillnode.codecs.limits import CHANNEL_HANDSHAKE_BYTES_MAX, CHANNEL_WINDOW_MESSAGES
 from rillnode.codecs.ockam.channel import ChannelInitiator, ChannelResponder, read_first_message
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
+from rillnode.codecs.ockam.limits import CHANNEL_HANDSHAKE_BYTES_MAX, CHANNEL_WINDOW_MESSAGES
 
 STATIC: Final = b"the node's key".ljust(32, b".")
 EPHEMERAL: Final = bytes(range(32))

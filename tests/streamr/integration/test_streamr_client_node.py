@@ -245,7 +245,7 @@ async def test_native_clients_and_streamrs_see_each_others_messages(node: Node) 
             await stream.push(b'{"from": "native"}')
             found = await anext(messages)
             assert (found.content, found.text) == ({"from": "native"}, '{"from": "native"}')
-            assert found.publisher.lower() == (node.ethereum_address or "").lower()
+            assert found.publisher.lower() == node.facts["ethereum_address"].lower()
             await alice.publish("s", {"from": "streamr"})
             assert (await anext(messages)).content == {"from": "streamr"}
         entries = await stream.pull(1, 1)

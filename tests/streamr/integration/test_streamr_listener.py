@@ -160,14 +160,14 @@ async def test_only_clients_that_never_name_a_key_need_not(
 async def test_history_outlives_a_restart_and_live_messages_follow_it(tmp_path: Path) -> None:
     made = [message(1_000 * number, previous=None) for number in range(1, 4)]
     async with Node(config_of(tmp_path)) as node:
-        address = node.ethereum_address
+        address = node.facts["ethereum_address"]
         await node.stream(STREAM)
         async with connected(node) as client:
             await client.ask([2, 9, "s", STREAM, 0, None])
             await client.send(*map(publish, made))
             assert await client.receive(3) == [[2, 0, "", array(one)] for one in made]
     async with Node(config_of(tmp_path)) as node:
-        assert node.ethereum_address == address
+        assert node.facts["ethereum_address"] == address
         async with (
             connected(node, "controlLayerVersion=1&messageLayerVersion=31") as old,
             connected(node) as client,
@@ -191,7 +191,7 @@ async def test_native_and_streamr_clients_meet_on_one_log(tmp_path: Path) -> Non
         await stream.push(b'{"pushed":true}', key="lamp", headers={"sender": "hall"})
         ((_, _, _, pushed),) = await client.receive()
         assert pushed[7] == '{"pushed":true}'
-        assert pushed[1][4] == (node.ethereum_address or "").lower()
+        assert pushed[1][4] == node.facts["ethereum_address"].lower()
         text = dump(array(message(1_000)))
         await client.ask(b'[2,8,"p",' + text + b",null]")
         entries = await stream.pull(index=0)

@@ -483,7 +483,7 @@ async def test_every_stream_is_stored_by_this_node(server: Server) -> None:
     user, stranger = await server.user(), await server.user(BOB)
     name = await user.make(name="n", partitions=2)
     path = f"/streams/{name}/storageNodes"
-    own = server.node.ethereum_address
+    own = server.node.facts["ethereum_address"]
     assert (await user.get(path)).body == [{"streamId": name, "storageNodeAddress": own}]
     added = await user.post(path, {"address": NOBODY.upper().replace("X", "x")})
     assert (added.status, added.body) == (

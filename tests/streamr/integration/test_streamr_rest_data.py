@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from coroutines import handed_by
-from rillnode.codecs.limits import STREAMR_REST_BODY_BYTES_MAX
+from rillnode.codecs.streamr.limits import STREAMR_REST_BODY_BYTES_MAX
 from rillnode.codecs.streamr.message import decode_message, encode_message
 from rillnode.codecs.streamr.signing import Verdict, sign_message, verify_message
 from rillnode.codecs.streamr.stream_message import Layout, MessageId, MessageType, StreamMessage

@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.control import decode_control, encode_control
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
@@ -21,6 +20,7 @@ from rillnode.codecs.streamr.control_messages import (
     SubscribeRequest,
     UnicastMessage,
 )
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.message import (
     VERSIONS,
     Layout,

@@ -47,7 +47,7 @@ async def test_followers_of_a_topic_are_sent_a_delivery(tmp_path: Path) -> None:
     kept = Kept()
     async with asyncio.timeout(SECONDS), Node(config, tracer=kept.tracer) as node:
         url = f"ws://{node.addresses()['nextgraph']}"
-        broker = bytes.fromhex(node.nextgraph_peer_id or "")
+        broker = bytes.fromhex(node.facts["nextgraph_peer_id"])
         async with (
             await nextgraph.connect(url, user=ALICE, broker=broker) as laptop,
             await nextgraph.connect(url, user=ALICE, broker=broker) as phone,

@@ -211,7 +211,7 @@ class Operation:
 
 
 class EnginePart(Contract):
-    """What one part of the contract of engines is tested with.
+    """The actors and probes that one part of the contract of engines is tested with.
 
     Attributes:
         engine: a running one, in each test.

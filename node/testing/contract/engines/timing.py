@@ -39,7 +39,7 @@ class Sleepy(Hooked):
 
 
 class TimingContract(EnginePart):
-    """What follows when a time has passed follows then, and not before."""
+    """Tests that what follows when a time has passed follows then, and not before."""
 
     # Timers ----------------------------------------------------------------------------------
 

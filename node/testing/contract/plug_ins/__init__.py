@@ -1,4 +1,4 @@
-"""What a node expects of a plug-in, and its users of both: `PlugInContract`."""
+"""The suite for plug-ins, `PlugInContract`: what nodes and users expect of one."""
 
 from rillnode.node.testing.contract.plug_ins.declared import Declarations
 from rillnode.node.testing.contract.plug_ins.failures import Failures

@@ -1,4 +1,4 @@
-"""What a plug-in's package declares: entry points, tables, keys, and what it imports for them."""
+"""Tests a package's declarations: entry points, tables, keys, and what they import."""
 
 import json
 import subprocess

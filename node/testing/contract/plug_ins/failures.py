@@ -1,4 +1,4 @@
-"""What fails, and who sends what he likes: it costs others nothing, and nothing for good."""
+"""Tests that failures and hostile bytes cost others nothing, and nothing for good."""
 
 import asyncio
 import gc

@@ -36,7 +36,7 @@ from rillnode.node.testing.contract.plug_ins.using import (
 
 
 class Planted(RuntimeError):
-    """What a test lets a plug-in raise."""
+    """The error that a test lets a plug-in raise."""
 
 
 class Life(PlugInSuite):

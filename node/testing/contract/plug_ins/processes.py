@@ -25,7 +25,7 @@ START_SECONDS = 60.0
 
 
 class Processes(PlugInSuite):
-    """What is promised of processes of their own."""
+    """Tests of nodes in processes of their own."""
 
     async def test_what_was_stored_before_a_kill_is_there_after_it(self, tmp_path: Path) -> None:
         file = tmp_path / "node.toml"

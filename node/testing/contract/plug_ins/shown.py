@@ -1,4 +1,4 @@
-"""What a plug-in shows of itself: status, readiness, metrics, counters."""
+"""Tests what a plug-in shows of itself: status, readiness, metrics, counters."""
 
 import json
 import re

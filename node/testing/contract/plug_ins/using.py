@@ -1,4 +1,4 @@
-"""What every test of a plug-in stands on: nodes that have it, their users, what a process holds."""
+"""Parts of every test of a plug-in: nodes that have it, their users, what a process holds."""
 
 import asyncio
 import gc
@@ -60,7 +60,7 @@ class Used:
 
 
 class PlugInSuite(Contract):
-    """What a subclass says of its plug-in; see `PlugInContract`."""
+    """A subclass describes its plug-in by these attributes and methods; see `PlugInContract`."""
 
     seconds_max: ClassVar[float] = 300.0
 
@@ -99,7 +99,7 @@ class PlugInSuite(Contract):
         something stored or answered, check by what the node then has, and take the client down
         again, also when cancelled. It is done many times on one node, one after the other, and on
         nodes that were started anew on a store; so it uses the same streams each time, and counts
-        on none to be empty.
+        on none to be empty. Meanwhile others may send what it has sent before.
 
         Raises:
             Exception: what is wrong.
@@ -283,7 +283,7 @@ async def check_no_tasks() -> None:
 
 
 class Held:
-    """What this process holds: threads, descriptors of files and sockets, and processes."""
+    """Counts what this process holds: threads, descriptors of files and sockets, and processes."""
 
     def __init__(self) -> None:
         self._before = _held()

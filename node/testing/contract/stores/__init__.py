@@ -27,7 +27,7 @@ class StoreContract(
     ChangesContract,
     CrashesContract,
 ):
-    """What every LogStore promises; one whose logs others write to, too, has `SharedStoreContract`.
+    """The promises of every LogStore; if others also write to its logs, see `SharedStoreContract`.
 
     A subclass says by `open_store` how one is made. Stores are taken to remember producers as
     `actors/log/producers.py` does, whose bounds some tests make small.
@@ -35,7 +35,7 @@ class StoreContract(
 
 
 class SharedStoreContract(OthersContract, StoreContract):
-    """What LogStores promise that nodes have of the same logs: drivers open more by `other`."""
+    """The promises of LogStores that nodes have of the same logs: drivers open more by `other`."""
 
 
 class StoreOnEngineContract(OnServers, SharedStoreContract):

@@ -1,4 +1,4 @@
-"""What every store promises of what others do to its logs, also where there can be no others."""
+"""Tests what every store promises of others' changes to its logs, even where there are none."""
 
 from rillnode.actors.log import (
     AnyWatch,

@@ -1,4 +1,4 @@
-"""What every store promises of what it has confirmed: a crash leaves it there."""
+"""Tests that what a store has confirmed is there after a crash."""
 
 from rillnode.actors.log import (
     FindStream,

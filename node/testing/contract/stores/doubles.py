@@ -1,4 +1,4 @@
-"""What every store promises of producers: what they have numbered is stored once."""
+"""Tests that a store keeps once what producers have numbered."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What every store promises of logs: that they are appended to, read, trimmed and found again."""
+"""Tests that logs are appended to, read, trimmed and found again."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What stores on the same logs promise of each other."""
+"""Tests what stores on the same logs promise of each other."""
 
 from collections.abc import Iterator
 from functools import partial

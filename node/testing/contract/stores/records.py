@@ -1,4 +1,4 @@
-"""What every store promises of named values that are written together, and listed."""
+"""Tests named values that are written together, and listed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every store promises of removing a stream."""
+"""Tests the removal of a stream."""
 
 from rillnode.actors.log import (
     FindStream,

@@ -1,4 +1,4 @@
-"""What every store promises of streams, saved indexes and named values."""
+"""Tests streams, saved indexes and named values."""
 
 from dataclasses import replace
 

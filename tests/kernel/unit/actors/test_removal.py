@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from core_support import Core, Peer, decode, encode
+from core_support import Core, Peer, decode, encode, held_reads
 from group_support import Consumer
 from rillnode.actors.core.access import Grant, Verb
 from rillnode.actors.core.streams.context import StreamRemoved, tell_removed
@@ -42,18 +42,6 @@ DONE = native.DoneResponse(50)
 async def open_stream(peer: Peer, name: str = "s", partitions: int = 1) -> bytes:
     answers = await peer.ask("stream", native.OpenRequest(1, name, partitions))
     return bytes(answers[0].stream.partitions[0].address)
-
-
-def held_reads(core: Core, patch: pytest.MonkeyPatch) -> list[ReadOperation]:
-    """From now on, what the store is asked for, and does not read."""
-    held = list[ReadOperation]()
-
-    def hold(operation: ReadOperation) -> bool:
-        held.append(operation)
-        return False
-
-    patch.setattr(core.store, "read", hold)
-    return held
 
 
 def read_late(core: Core, operation: ReadOperation) -> None:
@@ -139,9 +127,7 @@ async def test_nor_at_that_of_one_which_another_node_has_removed(core: Core) -> 
     assert answers[0].stream.created_at == now + 1
 
 
-_OfIndex = (
-    native.ReadRequest | native.SearchRequest | native.SubscribeRequest | native.FollowRequest
-)
+_OfIndex = native.ReadRequest | native.SearchRequest | native.SubscribeRequest
 
 
 async def test_an_index_means_nothing_in_a_later_stream_of_the_name(core: Core) -> None:
@@ -154,7 +140,7 @@ async def test_an_index_means_nothing_in_a_later_stream_of_the_name(core: Core) 
         native.ReadRequest(2, 2, 9, 1_000, before),
         native.SearchRequest(3, 2, 9, 9, "not no", before),
         native.SubscribeRequest(4, 2, 1_000, before),
-        native.FollowRequest(5, 2, 1_000, "not no", before),
+        native.SubscribeRequest(5, 2, 1_000, before, "not no"),
     ]
     refused = await peer.ask(address, *asked)
     assert [(one.request_id, one.code) for one in refused] == [

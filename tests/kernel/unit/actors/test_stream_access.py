@@ -78,8 +78,11 @@ NATIVE: dict[str, Kind] = {
     "locate": (stream, lambda name: native.LocateRequest(1, 5, True)),
     "search": (stream, lambda name: native.SearchRequest(1, 0, 9, 9, "a")),
     "search for what is no condition": (stream, lambda name: native.SearchRequest(1, 0, 9, 9, "(")),
-    "follow": (stream, lambda name: native.FollowRequest(1, 0, 999, "a")),
-    "follow what is no condition": (stream, lambda name: native.FollowRequest(1, 0, 999, "(")),
+    "follow": (stream, lambda name: native.SubscribeRequest(1, 0, 999, where="a")),
+    "follow what is no condition": (
+        stream,
+        lambda name: native.SubscribeRequest(1, 0, 999, where="("),
+    ),
     "subscribe": (stream, lambda name: native.SubscribeRequest(1, 0, 999)),
     "open": (service, lambda name: native.OpenRequest(1, name, 1)),
     "open wide": (service, lambda name: native.OpenRequest(1, name, 1_024)),

@@ -379,7 +379,7 @@ def test_subscription_past_the_end_says_so_and_waits_for_its_index(where: str) -
         peer = core.peer()
         address = await open_stream(peer, "s")
         if where:
-            (told,) = await peer.ask(address, native.FollowRequest(9, 2, 10_000, where))
+            (told,) = await peer.ask(address, native.SubscribeRequest(9, 2, 10_000, where=where))
             assert told == native.FoundResponse(9, 0, 0, 2, [])
         else:
             (told,) = await peer.ask(address, native.SubscribeRequest(9, 2, 10_000))
@@ -527,7 +527,10 @@ def test_a_search_brings_what_matches_and_how_far_it_has_looked() -> None:
         (found,) = await peer.ask(address, search(9_000, 9_999, 1, "mag"))
         assert (found.blocks, found.reached) == ([], 9_000)
         for text, code in (("mag >", "where.syntax"), ("x" * 2_000, "where.length")):
-            for request in (search(0, 9, 9, text), native.FollowRequest(6, 0, 1_000, text)):
+            for request in (
+                search(0, 9, 9, text),
+                native.SubscribeRequest(6, 0, 1_000, where=text),
+            ):
                 (refused,) = await peer.ask(address, request)
                 assert (refused.code, refused.retryable) == (code, False)
 
@@ -539,7 +542,9 @@ def test_a_follower_gets_what_matches_of_what_is_there_and_of_what_comes() -> No
         peer = core.peer()
         address = await open_stream(peer, "s")
         await peer.ask(address, *(quakes(1_000 * number, 1_000) for number in range(12)))
-        answers = await peer.ask(address, native.FollowRequest(9, 5, 1_000_000, "mag = 11"))
+        answers = await peer.ask(
+            address, native.SubscribeRequest(9, 5, 1_000_000, where="mag = 11")
+        )
         for _ in range(20):
             core.clock.advance(0.001)
             await core.settle()
@@ -568,7 +573,7 @@ def test_credit_counts_what_matches_alone() -> None:
         address = await open_stream(peer, "s")
         await peer.ask(address, *(quakes(0, 1_000) for _ in range(3)))
         peer.answers.clear()
-        peer.send(address, encode(native.FollowRequest(9, 0, 1, "mag = 3")))
+        peer.send(address, encode(native.SubscribeRequest(9, 0, 1, where="mag = 3")))
         for _ in range(10):
             await core.settle()
             core.clock.advance(0.001)

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from core_support import Core, Inserter, Peer, decode, encode
+from core_support import Core, Inserter, Peer, decode, encode, held_reads
 from coroutines import run_with
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.quotas import Quota
@@ -164,18 +164,6 @@ def read_later(core: Core, patch: pytest.MonkeyPatch) -> None:
         return False
 
     patch.setattr(core.store, "read", later)
-
-
-def held_reads(core: Core, patch: pytest.MonkeyPatch) -> list[ReadOperation]:
-    """From now on, what the store is asked for, and does not read."""
-    held = list[ReadOperation]()
-
-    def hold(operation: ReadOperation) -> bool:
-        held.append(operation)
-        return False
-
-    patch.setattr(core.store, "read", hold)
-    return held
 
 
 MESSAGES = (Delivery, StreamRecord, StreamRemoved, Append, Read, FindStream)

@@ -1,5 +1,7 @@
 """Blocks of entries: layout, limits and hostile bodies."""
 
+import sys
+
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
@@ -315,3 +317,15 @@ def test_split_keeps_order_and_limits() -> None:
 
 def test_split_of_nothing_is_nothing() -> None:
     assert list(split_items([])) == []
+
+
+@pytest.mark.parametrize("kind", [EntryKind.STREAMR, EntryKind.NEXTGRAPH])
+def test_a_key_that_only_a_plug_in_knows_is_none_where_that_is_not_installed(
+    kind: EntryKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, f"rillnode.codecs.{kind.name.lower()}.entry_key", None)
+    block = Block(
+        0, encode_block(count=1, kind=kind, received_at=0, position=0, body=pack_body([b"x"]))
+    )
+    (entry,) = entries_of(block)
+    assert entry.key is None

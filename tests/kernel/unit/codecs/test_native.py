@@ -21,7 +21,7 @@ REQUESTS: list[native.Request] = [
     native.ReadRequest(2, 5, 10, 1_000),
     native.LocateRequest(3, 1_700_000_000_000, False),
     native.SearchRequest(3, 7, 2**64 - 1, 10, "mag > 5"),
-    native.FollowRequest(3, 7, 65_536, "mag > 5"),
+    native.SubscribeRequest(3, 7, 65_536, where="mag > 5"),
     native.SubscribeRequest(3, 0, 65_536),
     native.CreditRequest(3, 100),
     native.UnsubscribeRequest(3),
@@ -183,12 +183,8 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "0d72696c6c6e6f64655f72656164" "0b" "01" "07" "ac02" "0a" "80d095ffbc31",
     ),
     (
-        native.FollowRequest(1, 7, 300, "a>5"),
-        "0f72696c6c6e6f64655f666f6c6c6f77" "09" "01" "07" "ac02" "03613e35" "00",
-    ),
-    (
-        native.SubscribeRequest(1, 7, 300, 1_700_000_000_000),
-        "1272696c6c6e6f64655f737562736372696265" "0a" "01" "07" "ac02" "80d095ffbc31",
+        native.SubscribeRequest(1, 7, 300, 1_700_000_000_000, "a>5"),
+        "1272696c6c6e6f64655f737562736372696265" "0e" "01" "07" "ac02" "80d095ffbc31" "03613e35",
     ),
     (
         native.SaveIndexRequest(1, "c", "s", 2, 300, 1_700_000_000_000),

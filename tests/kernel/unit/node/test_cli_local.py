@@ -12,6 +12,8 @@ from fake_client import Screen
 from rillnode.node.cli import main
 from rillnode.node.cli.run import on_signal
 from rillnode.node.config import load_config, parse_config
+from rillnode.node.config.file_type import table_type
+from rillnode.node.installed import TABLES, installed
 from rillnode.node.keys.files import read_key
 
 
@@ -45,6 +47,18 @@ def test_init_here_takes_the_name_given(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     assert run("init", "--name", 'my "node"')[0] == 0
     assert load_config(Path("node.toml")).name == 'my "node"'
+
+
+def test_init_makes_the_keys_of_the_plug_ins_that_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_type(next(iter(installed(TABLES))))
+    monkeypatch.setattr(table, "made_keys", {"hub.key": "hub_id"})
+    code, out, _ = run("init", str(tmp_path))
+    assert code == 0
+    made = json.loads(out)
+    assert made["hub_key"] == str(tmp_path / "data" / "hub.key")
+    assert read_key(tmp_path / "data" / "hub.key").public_hex == made["hub_id"]
 
 
 @pytest.mark.parametrize("existing", ["node.toml", "data/identity.key", "data/admin.key"])

@@ -14,7 +14,7 @@ from rillnode.codecs.routing.routes import WireMessage, local
 from rillnode.node.client import session as session_module
 from rillnode.node.client.producer import Producer
 from rillnode.node.client.session import Connect, Session
-from rillnode.node.client.subscription import Follower
+from rillnode.node.client.subscription import Follower, Wanted
 from rillnode.node.testing.contract.base import until
 from rillnode.transports.links import LinkEvents
 
@@ -150,7 +150,7 @@ def test_pushes_keep_their_order_and_later_ones_go_there_at_once() -> None:
 def test_a_subscription_goes_on_there_with_its_credit_and_its_end() -> None:
     async def test(session: Session, first: FarNode, others: dict[str, FarNode]) -> None:
         follower = Follower()
-        follower.follow(session, STREAM, 0, 7)
+        follower.follow(session, Wanted(STREAM, 0, 7))
         assert [entry.index for entry in await follower.batch()] == [7]
         assert session.subscriptions_count == 1
         session.tell((local(b"SUB"),), native.CreditRequest(1, 5))
@@ -182,7 +182,7 @@ def test_a_node_that_is_lost_costs_nothing_but_time(monkeypatch: pytest.MonkeyPa
         first.reply = elsewhere("b")
         producer, follower = Producer(session, STREAM), Follower()
         assert await producer.push(b"x") == 0
-        follower.follow(session, STREAM, 0, 0)
+        follower.follow(session, Wanted(STREAM, 0, 0))
         await follower.batch()
         others["b"].refusal = TransportError("link.refused", "nobody listens")
         others["b"].reply = lambda _: None

@@ -12,7 +12,7 @@ from rillnode.codecs.errors import RequestError, TransportError
 from rillnode.codecs.routing.routes import Route, local
 from rillnode.node.client import subscription
 from rillnode.node.client.session import Session
-from rillnode.node.client.subscription import CREDIT_BYTES, GRANTS, PASSING, Follower
+from rillnode.node.client.subscription import CREDIT_BYTES, GRANTS, PASSING, Follower, Wanted
 from rillnode.transports.links import LinkEvents
 
 ROUTE: Route = (local(b"SUB_1"),)
@@ -53,7 +53,7 @@ def test_credit_is_granted_again_in_large_lots(data_bytes: int) -> None:
 
 async def _take_all(data_bytes: int) -> None:
     node, follower = Node(), Follower()
-    follower.follow(cast(Session, node), b"stream", 0, 0)
+    follower.follow(cast(Session, node), Wanted(b"stream", 0, 0))
     (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     taken = 0
     for index in range(3 * CREDIT_BYTES // data_bytes):
@@ -72,7 +72,7 @@ def test_on_a_new_link_all_that_is_not_held_is_credit_again() -> None:
 
 async def _ask_again() -> None:
     node, follower = Node(), Follower()
-    follower.follow(cast(Session, node), b"stream", 0, 0)
+    follower.follow(cast(Session, node), Wanted(b"stream", 0, 0))
     (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     for index in range(2):
         partition.received(blocks(index, 1_000), ROUTE)
@@ -94,7 +94,7 @@ def test_a_subscription_that_the_node_fails_at_goes_on_where_it_was(
 
 async def _fail(code: str, closed: bool) -> None:
     node, follower = Node(), Follower()
-    follower.follow(cast(Session, node), b"stream", 0, 0)
+    follower.follow(cast(Session, node), Wanted(b"stream", 0, 0))
     (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     partition.received(blocks(0, 1_000), ROUTE)
     partition.failed(RequestError(code, "the node failed"))
@@ -113,7 +113,7 @@ def test_what_does_not_pass_ends_the_iteration_behind_what_has_come() -> None:
 
 async def _refuse() -> None:
     node, follower = Node(), Follower()
-    follower.follow(cast(Session, node), b"stream", 0, 0)
+    follower.follow(cast(Session, node), Wanted(b"stream", 0, 0))
     (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     partition.received(blocks(0, 1_000), ROUTE)
     partition.failed(RequestError("stream.removed", "The stream was removed"))
@@ -133,7 +133,7 @@ async def _too_late() -> None:
 
     session, follower = Session(connect), Follower()
     await session.close()
-    follower.follow(session, b"stream", 0, 0)
+    follower.follow(session, Wanted(b"stream", 0, 0))
     with pytest.raises(TransportError):
         await follower.batch()
 
@@ -144,10 +144,11 @@ def test_with_a_condition_it_goes_on_where_the_node_has_looked() -> None:
 
 async def _search_on() -> None:
     node, follower = Node(), Follower()
-    follower.follow(cast(Session, node), b"stream", 0, 7, "mag > 5")
+    follower.follow(cast(Session, node), Wanted(b"stream", 0, 7, where="mag > 5"))
     (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     address, request = partition.resume()
-    assert (address, request) == (b"stream", native.FollowRequest(1, 7, CREDIT_BYTES, "mag > 5"))
+    assert address == b"stream"
+    assert request == native.SubscribeRequest(1, 7, CREDIT_BYTES, where="mag > 5")
     found = blocks(9, 10).blocks
     partition.received(native.FoundResponse(1, 0, 99, 12, found), ROUTE)
     assert [entry.index for entry in await follower.batch()] == [9]
@@ -171,7 +172,7 @@ def test_a_position_beyond_the_end_is_logged_and_waited_for(
 
 async def _begin_beyond() -> None:
     node, follower = Node(), Follower()
-    follower.follow(cast(Session, node), b"stream", 0, 7)
+    follower.follow(cast(Session, node), Wanted(b"stream", 0, 7))
     (partition,) = follower._partitions.values()  # pyright: ignore[reportPrivateUsage]
     partition.received(native.BlocksResponse(1, 0, 2, []), ROUTE)
     assert not follower.ready

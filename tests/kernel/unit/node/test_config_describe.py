@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-import pytest
 
+from deleted_rooms import there
 from rillnode.node.config import load, load_config, parse_config
 from rillnode.node.config.describe import defaults, effective, schema, tables, template, toml_value
 from rillnode.node.config.tables import KernelTables
@@ -38,12 +38,12 @@ def test_a_new_file_has_defaults_but_for_name_grant_and_services(tmp_path: Path)
     assert msgspec.structs.replace(config, grants=()) == bare.having(ServicesTable())
 
 
-@pytest.mark.needs("nextgraph")
 def test_a_new_file_is_short_and_offers_every_protocol(tmp_path: Path) -> None:
     text = template("a", ADMIN)
     assert len(text.splitlines()) <= 24
     config = parse_config(uncommented(text), tmp_path / "node.toml")
-    assert {one.table for one in config.tables} >= {"ockam", "streamr", "nextgraph", "services"}
+    protocols = there("ockam", "streamr", "nextgraph")
+    assert {one.table for one in config.tables} >= {*protocols, "services"}
 
 
 def test_every_default_can_be_put_into_effect(tmp_path: Path) -> None:

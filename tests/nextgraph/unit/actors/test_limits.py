@@ -9,19 +9,18 @@ import pytest
 
 from nextgraph_broker import INNER, READ_WRITE, TOPIC_A, Broker, Client, identity, subscribe
 from nextgraph_support import make_commit
-from rillnode.codecs.limits import (
-    ENTRY_BYTES_MAX,
-    LIST_ITEMS_MAX,
+from rillnode.codecs.limits import ENTRY_BYTES_MAX, LIST_ITEMS_MAX
+from rillnode.codecs.nextgraph.blocks import BLOCK, Block, BlockContent
+from rillnode.codecs.nextgraph.client import ClientMessage
+from rillnode.codecs.nextgraph.commits import CommitHeader
+from rillnode.codecs.nextgraph.events import EVENT, Event, EventContent, sign_event
+from rillnode.codecs.nextgraph.limits import (
     NEXTGRAPH_BLOCK_BYTES_MAX,
     NEXTGRAPH_BLOCKS_MAX,
     NEXTGRAPH_IDS_MAX,
     NEXTGRAPH_PARENTS_MAX,
     NEXTGRAPH_TOPICS_MAX,
 )
-from rillnode.codecs.nextgraph.blocks import BLOCK, Block, BlockContent
-from rillnode.codecs.nextgraph.client import ClientMessage
-from rillnode.codecs.nextgraph.commits import CommitHeader
-from rillnode.codecs.nextgraph.events import EVENT, Event, EventContent, sign_event
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.requests import (
     BlocksExist,

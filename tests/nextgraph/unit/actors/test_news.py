@@ -12,10 +12,10 @@ from rillnode.actors.log import GetRecord, PutRecord
 from rillnode.actors.nextgraph.news import FULL_SECONDS
 from rillnode.actors.nextgraph.records import Letters, Wallet, name_of, pack
 from rillnode.codecs.errors import StoreError
-from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS
 from rillnode.codecs.nextgraph.client import InboxReceive
 from rillnode.codecs.nextgraph.external import ExportedWallet, ExtRequest, WalletGetExport
 from rillnode.codecs.nextgraph.inbox import LETTER, InboxBody, InboxMessage
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_WALLET_SECONDS
 from rillnode.codecs.nextgraph.requests import WalletPutExport, sign_inbox_register
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import NIL_OVERLAY

@@ -24,10 +24,10 @@ from nextgraph_broker import (
 )
 from nextgraph_support import CONVERGENCE_KEY
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import NEXTGRAPH_TOPICS_MAX
 from rillnode.codecs.nextgraph.adverts import sign_publisher_advert
 from rillnode.codecs.nextgraph.blocks import block_id
 from rillnode.codecs.nextgraph.events import Event, sign_event
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_TOPICS_MAX
 from rillnode.codecs.nextgraph.objects import split_object
 from rillnode.codecs.nextgraph.requests import (
     BlocksExist,

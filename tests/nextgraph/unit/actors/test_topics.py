@@ -25,11 +25,12 @@ from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.nextgraph.names import topic_stream
 from rillnode.codecs import native
 from rillnode.codecs.entries import EntryKind, entries_of
-from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, NEXTGRAPH_BLOCKS_MAX
+from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.nextgraph.blocks import Block, BlockContent
 from rillnode.codecs.nextgraph.bloom import BloomFilter, make_filter
 from rillnode.codecs.nextgraph.commits import CommitHeader
 from rillnode.codecs.nextgraph.events import EVENT, Event, sign_event
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_BLOCKS_MAX
 from rillnode.codecs.nextgraph.requests import CommitGet, TopicSyncReq, TopicUnsub
 from rillnode.codecs.nextgraph.responses import EmptyResponse, TopicSyncRes
 from rillnode.codecs.nextgraph.results import ResultCode

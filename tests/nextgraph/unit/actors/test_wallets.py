@@ -7,7 +7,6 @@ from rillnode.actors.core.links.connection import Drain
 from rillnode.actors.log import ListRecords
 from rillnode.actors.nextgraph import wallets
 from rillnode.actors.nextgraph.records import name_of
-from rillnode.codecs.limits import NEXTGRAPH_WALLET_SECONDS
 from rillnode.codecs.nextgraph.external import (
     ExportedWallet,
     ExtEmpty,
@@ -15,6 +14,7 @@ from rillnode.codecs.nextgraph.external import (
     ExtResponse,
     WalletGetExport,
 )
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_WALLET_SECONDS
 from rillnode.codecs.nextgraph.requests import WalletPutExport
 from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import NIL_OVERLAY, GlobalOverlay, OuterOverlay

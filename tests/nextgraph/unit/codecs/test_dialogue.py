@@ -19,7 +19,6 @@ from nextgraph_support import (
 )
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keys import x25519_form
-from rillnode.codecs.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.admin import (
     AdminEmpty,
     AdminRequest,
@@ -36,6 +35,7 @@ from rillnode.codecs.nextgraph.external import (
     ExtResponse,
     WalletGetExport,
 )
+from rillnode.codecs.nextgraph.limits import NEXTGRAPH_MESSAGE_BYTES_MAX
 from rillnode.codecs.nextgraph.messages import (
     AppMessage,
     CoreMessage,

@@ -29,7 +29,7 @@ def network() -> Network:
 
 
 async def connect(world: Network) -> nextgraph.Client:
-    broker = bytes.fromhex(world.running("a").nextgraph_peer_id or "")
+    broker = bytes.fromhex(world.running("a").facts["nextgraph_peer_id"])
     return await nextgraph.connect("ws://a:1440", broker=broker, user=USER)
 
 

@@ -28,11 +28,11 @@ from rillnode.actors.log import LoadIndex, ReadOperation, SaveIndex, WriteOperat
 from rillnode.actors.ockam.bidirectional_items import ITEM_HELD_SECONDS_MAX
 from rillnode.actors.ockam.bidirectional_publisher import ANSWER_SECONDS, LOOK_SECONDS
 from rillnode.codecs.errors import StoreError
-from rillnode.codecs.limits import (
+from rillnode.codecs.ockam.hub import TEXT
+from rillnode.codecs.ockam.limits import (
     STREAM_PUBLISHERS_PER_SUBSCRIPTION_MAX,
     STREAM_SUBSCRIBER_AWAY_SECONDS_MAX,
 )
-from rillnode.codecs.ockam.hub import TEXT
 from rillnode.codecs.ockam.stream_item import StreamMessage, decode_entry
 from rillnode.codecs.routing.routes import Route, WireMessage, encode_message, local
 from rillnode.codecs.routing.stream import (

@@ -14,7 +14,7 @@ from rillnode.actors.log import LoadIndex, SaveIndex
 from rillnode.actors.ockam.bidirectional import SubscriptionService
 from rillnode.actors.ockam.bidirectional_consumer import ConsumerActor
 from rillnode.actors.ockam.bidirectional_publisher import LOOK_SECONDS, PublisherActor
-from rillnode.codecs.limits import STREAM_SUBSCRIBER_AWAY_SECONDS_MAX
+from rillnode.codecs.ockam.limits import STREAM_SUBSCRIBER_AWAY_SECONDS_MAX
 from rillnode.codecs.routing.routes import local
 from rillnode.testing import fail, message_types
 

@@ -21,7 +21,8 @@ from rillnode.actors.core.delivery import Origin
 from rillnode.actors.ockam.catalog import spawn_services
 from rillnode.actors.ockam.channel_listener import ADDRESSES
 from rillnode.actors.ockam.forwarder import Forwarder
-from rillnode.codecs.limits import CHANNEL_WINDOW_MESSAGES, ROUTE_HOPS_MAX, U16_MESSAGE_BYTES_MAX
+from rillnode.codecs.limits import ROUTE_HOPS_MAX, U16_MESSAGE_BYTES_MAX
+from rillnode.codecs.ockam.limits import CHANNEL_WINDOW_MESSAGES
 from rillnode.codecs.routing.routes import (
     WireMessage,
     decode_message,

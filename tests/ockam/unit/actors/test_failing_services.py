@@ -13,8 +13,8 @@ from rillnode.actors.ockam.forwarding import AliasService
 from rillnode.actors.ockam.pub_sub import PubSubService
 from rillnode.actors.ockam.static_forwarding import StaticForwardingService
 from rillnode.actors.ockam.watcher import Watcher
-from rillnode.codecs.limits import ALIAS_KEPT_SECONDS
 from rillnode.codecs.ockam.hub import TEXT
+from rillnode.codecs.ockam.limits import ALIAS_KEPT_SECONDS
 from rillnode.node.simulation.leftovers import remembered
 from rillnode.testing import fail, message_types
 

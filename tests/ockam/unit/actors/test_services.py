@@ -10,12 +10,9 @@ from hub_support import HubPeer, slow, with_hub
 from rillnode.actors.core.delivery import Slice
 from rillnode.actors.ockam.catalog import addresses_of
 from rillnode.actors.ockam.names import SERVICE_NAMES
-from rillnode.codecs.limits import (
-    ALIAS_KEPT_SECONDS,
-    ALIASES_PER_LINK_MAX,
-    RECORDED_ROUTE_BYTES_MAX,
-)
+from rillnode.codecs.limits import RECORDED_ROUTE_BYTES_MAX
 from rillnode.codecs.ockam.hub import TEXT
+from rillnode.codecs.ockam.limits import ALIAS_KEPT_SECONDS, ALIASES_PER_LINK_MAX
 from rillnode.codecs.routing.routes import Address, Route, WireMessage, local
 
 DEVICE = "noise:" + "11" * 32

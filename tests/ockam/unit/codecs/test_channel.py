@@ -5,7 +5,6 @@ import pytest
 from channel_peer import LEVELS, ChannelPeer, Name, data
 from rillnode.codecs.channel_key import ChannelKey
 from rillnode.codecs.errors import CodecError, ConfigError, HandshakeError
-from rillnode.codecs.limits import CHANNEL_HANDSHAKE_BYTES_MAX
 from rillnode.codecs.ockam.channel import (
     ChannelInitiator,
     ChannelResponder,
@@ -13,6 +12,7 @@ from rillnode.codecs.ockam.channel import (
     read_first_message,
 )
 from rillnode.codecs.ockam.channel_cipher import ChannelSession, Level
+from rillnode.codecs.ockam.limits import CHANNEL_HANDSHAKE_BYTES_MAX
 from rillnode.codecs.routing.routes import Address, local
 
 NODE = ChannelKey(b"the node's key".ljust(32, b"."))

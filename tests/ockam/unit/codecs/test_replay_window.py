@@ -2,8 +2,8 @@
 
 from hypothesis import given, settings, strategies as st
 
-from rillnode.codecs.limits import CHANNEL_WINDOW_MESSAGES
 from rillnode.codecs.ockam.channel_cipher import ReplayWindow
+from rillnode.codecs.ockam.limits import CHANNEL_WINDOW_MESSAGES
 
 SIZE = 16
 

@@ -18,12 +18,13 @@ from rillnode.actors.engine.outside import Outside
 from rillnode.actors.log import ListStreams, Read, ReadOperation, RemoveStream
 from rillnode.actors.overlay import resending
 from rillnode.actors.overlay.announcing import READ_BYTES
+from rillnode.actors.overlay.limits import OVERLAY_RESENDS_MAX
 from rillnode.actors.overlay.member import RETRY_SECONDS
 from rillnode.actors.overlay.neighbours import PAUSE_SECONDS
 from rillnode.actors.overlay.stream_keys import overlay_address
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keys import Identity
-from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, OVERLAY_RESENDS_MAX
+from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.routing.stream import CreateRequest, PushRequest
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,

@@ -20,12 +20,12 @@ from rillnode.actors.overlay.stream_keys import (
     stream_key,
 )
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_UNORDERED_MESSAGES_MAX
 from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     SubscribeRequest,
     UnicastMessage,
 )
+from rillnode.codecs.streamr.limits import STREAMR_UNORDERED_MESSAGES_MAX
 from rillnode.codecs.streamr.network import Wrapper
 from rillnode.codecs.streamr.ordering import Ordered
 from rillnode.codecs.streamr.stream_message import Layout, MessageId, MessageRef, StreamMessage

@@ -44,6 +44,7 @@ def test_keys_of_spark_are_refused_with_the_reason(key: str) -> None:
     assert f"sink.python[0].{key}: no key of such a table: {PythonSink.unfit[key]}" in said
 
 
+@pytest.mark.needs("nextgraph", "streamr")
 @pytest.mark.parametrize("sink", [SPARK + 'silver_dir = "silver"\n', PYTHON])
 def test_a_job_is_told_where_keys_lie_and_never_what_they_are(sink: str) -> None:
     text = NAME + sink + 'decrypt = { streamr = "streamr.keys", nextgraph = "/k/nextgraph" }\n'
@@ -66,7 +67,11 @@ def test_a_job_is_told_where_keys_lie_and_never_what_they_are(sink: str) -> None
             PYTHON + 'decrypt = { mqtt = "k" }\n',
             "sink.python[0].decrypt.mqtt: no installed plug-in",
         ),
-        (PYTHON + 'decrypt = { bytes = "k" }\n', "there is nextgraph, streamr"),
+        pytest.param(
+            PYTHON + 'decrypt = { bytes = "k" }\n',
+            "there is nextgraph, streamr",
+            marks=pytest.mark.needs("nextgraph", "streamr"),
+        ),
         (PYTHON + "decrypt = { streamr = 1 }\n", "sink.python[0].decrypt: expected a table of"),
         (PYTHON + "mastr = 'x'\n", "unknown key; allowed: name, streams, table_dir"),
         (PYTHON + SPARK.replace("bronze", "small"), "sink.python[0].name: 'small' is the name"),

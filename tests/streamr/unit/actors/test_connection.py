@@ -11,8 +11,8 @@ from rillnode.actors.streamr import publishing, resend
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.actors.streamr.requests import Subscribe, SubscribeFailed
 from rillnode.actors.streamr.sessions import SessionSettings
-from rillnode.codecs.limits import STREAMR_PUBLISHING_MESSAGES_MAX
 from rillnode.codecs.streamr.ethereum import EthereumKey
+from rillnode.codecs.streamr.limits import STREAMR_PUBLISHING_MESSAGES_MAX
 from streamr_support import (
     ALICE,
     API_KEY,

@@ -5,8 +5,8 @@ from rillnode.actors.streamr import stored
 from rillnode.actors.streamr.fanout import SLICE_CLIENTS, Fanout
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.actors.streamr.relay import SLICE_SIGNED
-from rillnode.codecs.limits import STREAMR_BACKLOG_HIGH_BYTES
 from rillnode.codecs.routing.stream import PushRequest
+from rillnode.codecs.streamr.limits import STREAMR_BACKLOG_HIGH_BYTES
 from rillnode.codecs.streamr.stream_message import Layout
 from streamr_support import STREAM, ClientLink, StreamrCore, array, message, publish
 from turn_support import counted_by_turn

@@ -21,7 +21,7 @@ from rillnode.actors.streamr.permissions import (
     user_of,
 )
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_PERMISSIONS_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_PERMISSIONS_MAX
 
 ALICE = "eth:0x" + "aa" * 20
 BOB = "eth:0x" + "bb" * 20

@@ -16,7 +16,8 @@ from rillnode.actors.streamr import resend
 from rillnode.actors.streamr.connection import StreamrConnection
 from rillnode.actors.streamr.requests import ResendQuery
 from rillnode.actors.streamr.resend import spawn_resend
-from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES, STREAMR_RESENDS_PER_LINK_MAX
+from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
+from rillnode.codecs.streamr.limits import STREAMR_RESENDS_PER_LINK_MAX
 from rillnode.codecs.streamr.stream_message import MessageRef, StreamMessage
 from streamr_support import ALICE, BOB, STREAM, StreamrCore, array, message, publish, with_streamr
 

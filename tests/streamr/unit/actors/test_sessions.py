@@ -10,8 +10,8 @@ from rillnode.actors.core.rights import Rights
 from rillnode.actors.streamr.sessions import OpenChallenge, Sessions, SessionSettings
 from rillnode.codecs.api_keys import hash_of
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.limits import STREAMR_CHALLENGE_SECONDS
 from rillnode.codecs.streamr.ethereum import EthereumKey
+from rillnode.codecs.streamr.limits import STREAMR_CHALLENGE_SECONDS
 
 KEY = EthereumKey(b"\7" * 32)
 STRANGER = EthereumKey(b"\11" * 32)

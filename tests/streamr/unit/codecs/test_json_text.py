@@ -5,8 +5,9 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import FRAME_BYTES_MAX, STREAMR_INTEGER_MAX
+from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.streamr.json_text import Name, Number, Text, read_json, whole, write_json
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 
 
 class Pair(Struct, array_like=True):

@@ -1,7 +1,6 @@
 import pytest
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_KEY_IDS_MAX
 from rillnode.codecs.streamr.key_exchange import (
     DatedKey,
     DatedKeyRequest,
@@ -23,6 +22,7 @@ from rillnode.codecs.streamr.key_exchange import (
     key_stream_of,
     types_of,
 )
+from rillnode.codecs.streamr.limits import STREAMR_KEY_IDS_MAX
 from rillnode.codecs.streamr.stream_message import EncryptionType, MessageType
 
 CONTENTS: list[tuple[KeyContent, int, str]] = [

@@ -1,7 +1,7 @@
 import pytest
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_NODES_MAX
+from rillnode.codecs.streamr.limits import STREAMR_NODES_MAX
 from rillnode.codecs.streamr.network import (
     FindStorageNodes,
     Form,

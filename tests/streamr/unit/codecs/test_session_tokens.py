@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX, STREAMR_TOKEN_CHARS_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_TOKEN_CHARS_MAX
 from rillnode.codecs.streamr.session_tokens import (
     Challenge,
     Session,

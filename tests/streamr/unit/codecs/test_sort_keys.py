@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from rillnode.codecs.limits import STREAMR_INTEGER_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 from rillnode.codecs.streamr.sort_keys import bounds, published_keys, pushed_keys
 from rillnode.codecs.streamr.stream_message import MessageId
 

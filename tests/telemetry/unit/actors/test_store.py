@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from rillnode.actors.log import Append, Operation, PutRecord, Read
+from rillnode.actors.log import Append, Checkpoint, Checkpointing, Operation, PutRecord, Read
 from rillnode.actors.log.memory import MemoryLogStore
-from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
 from rillnode.actors.ports import Span
 from rillnode.actors.telemetry.store import Part, TracedStore, traced_store
 from rillnode.codecs.entries import pack_body

@@ -1,8 +1,7 @@
 from pathlib import Path
 
-from rillnode.actors.log import PutStream
+from rillnode.actors.log import Checkpoint, Checkpointing, PutStream
 from rillnode.actors.log.records import StreamRecord
-from rillnode.actors.log.rocks.checkpoint import Checkpoint, Checkpointing
 from rillnode.node.testing.contract.stores.driver import append
 from store_support import MemoryDriver, RocksDriver
 

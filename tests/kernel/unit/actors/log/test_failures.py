@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rillnode.actors.log import (
+    Checkpoint,
     FindStream,
     LoadIndex,
     Operation,
@@ -18,7 +19,6 @@ from rillnode.actors.log import (
     StoreHealth,
 )
 from rillnode.actors.log.rocks import writer
-from rillnode.actors.log.rocks.checkpoint import Checkpoint
 from rillnode.actors.log.rocks.readers import ReaderPool
 from rillnode.actors.log.rocks.tables import Changes, Tables, Tuning
 from rillnode.actors.log.rocks.writer import Writer

@@ -1,0 +1,142 @@
+"""The listener whose connections are served by a coroutine each."""
+
+import asyncio
+import errno
+import logging
+import socket
+from asyncio import StreamReader as Reader, StreamWriter as Writer
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from rillnode.codecs.errors import CodecError, TransportError
+from rillnode.transports import coroutines
+from rillnode.transports.coroutines import serve_connections
+
+
+async def echo(reader: Reader, writer: Writer) -> None:
+    while data := await reader.readline():
+        writer.write(data)
+        await writer.drain()
+
+
+def failing(error: BaseException) -> Callable[[Reader, Writer], Awaitable[None]]:
+    async def serve(reader: Reader, writer: Writer) -> None:
+        await reader.readline()
+        raise error
+
+    return serve
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10.0):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def connect(address: str) -> tuple[Reader, Writer]:
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def test_each_connection_is_served_until_it_ends() -> None:
+    listener = await serve_connections("127.0.0.1", 0, echo)
+    pairs = [await connect(listener.address) for _ in range(3)]
+    for reader, writer in pairs:
+        writer.write(b"a\n")
+        assert await reader.readline() == b"a\n"
+    assert listener.link_count == 3
+    for _, writer in pairs:
+        writer.close()
+    await until(lambda: listener.link_count == 0)
+    assert not listener.counters
+    await listener.close()
+
+
+async def test_a_connection_too_many_is_closed_and_counted() -> None:
+    listener = await serve_connections("127.0.0.1", 0, echo, connections_max=1)
+    reader, writer = await connect(listener.address)
+    writer.write(b"a\n")
+    assert await reader.readline() == b"a\n"
+    other, others_writer = await connect(listener.address)
+    assert await other.read() == b""
+    others_writer.close()
+    assert listener.counters == {"link.limit": 1}
+    writer.close()
+    await until(lambda: listener.link_count == 0)
+    again, writer = await connect(listener.address)
+    writer.write(b"b\n")
+    assert await again.readline() == b"b\n"
+    writer.close()
+    await listener.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (CodecError("mqtt.malformed", "no packet"), {"mqtt.malformed": 1}),
+        (ConnectionResetError(), {}),
+        (EOFError(), {}),
+        (asyncio.LimitOverrunError("no end", 65_536), {"link.unfinished": 1}),
+        (ValueError("a mistake"), {"link.failed": 1}),
+    ],
+)
+async def test_what_a_coroutine_raises_closes_its_connection(
+    error: Exception, counted: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = await serve_connections("127.0.0.1", 0, failing(error))
+    reader, writer = await connect(listener.address)
+    writer.write(b"a\n")
+    assert await reader.read() == b""
+    writer.close()
+    await until(lambda: listener.link_count == 0)
+    assert listener.counters == counted
+    logged = [one for one in caplog.records if one.levelno >= logging.ERROR]
+    assert bool(logged) == ("link.failed" in counted)
+    await listener.close()
+
+
+async def test_a_stop_takes_no_more_and_serves_what_is_there() -> None:
+    listener = await serve_connections("127.0.0.1", 0, echo)
+    reader, writer = await connect(listener.address)
+    writer.write(b"a\n")
+    assert await reader.readline() == b"a\n"
+    listener.stop_accepting()
+    with pytest.raises(ConnectionRefusedError):
+        await connect(listener.address)
+    writer.write(b"b\n")
+    assert await reader.readline() == b"b\n"
+    await listener.close()
+    assert await reader.read() == b""
+    writer.close()
+    assert listener.link_count == 0
+
+
+async def test_who_reads_nothing_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coroutines, "CLOSE_SECONDS_MAX", 0.05)
+
+    async def flood(_: Reader, writer: Writer) -> None:
+        writer.write(bytes(64_000_000))
+        await writer.drain()
+
+    listener = await serve_connections("127.0.0.1", 0, flood)
+    _, writer = await connect(listener.address)
+    await until(lambda: listener.link_count == 1)
+    async with asyncio.timeout(5.0):
+        await listener.close()
+    assert listener.link_count == 0
+    writer.transport.abort()
+
+
+async def test_an_address_in_use_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(TransportError) as refused:
+            await serve_connections("127.0.0.1", port, echo)
+    assert refused.value.code == "listen.in_use"
+    assert isinstance(refused.value.__cause__, OSError)
+    assert refused.value.__cause__.errno == errno.EADDRINUSE
