@@ -25,7 +25,7 @@ from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.parquet import filesystem
+from rillnode.node.spark.files import filesystem
 from rillnode.node.spark.statistics import added_files
 
 TIME_COLUMN: Final = "received_at"

@@ -3,9 +3,13 @@
 Bronze must land whatever happens to them, because the node keeps entries for it only so long. So
 the failures of one end nothing, neither bronze nor another of them: they are told, and tried again
 after growing pauses.
+
+A replay makes them anew from bronze. Readers see the old tables until the new ones are whole. One
+that dies leaves the old ones as they are; the next one begins again.
 """
 
 import heapq
+import shutil
 import sys
 import threading
 import time
@@ -17,26 +21,33 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rillnode.codecs.errors import StoreError
-from rillnode.node.spark.checkpoint import own_checkpoint
+from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta_log import TableLog, saved_position
 from rillnode.node.spark.erasure import Erasures, sweep
-from rillnode.node.spark.files import absolute
+from rillnode.node.spark.files import absolute, local_path, own_checkpoint
 from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.offsets import Positions
-from rillnode.node.spark.parts import LOOK_SECONDS, Behind, Part, upgrade_tables
+from rillnode.node.spark.parts import (
+    LOOK_SECONDS,
+    Behind,
+    Duties,
+    Duty,
+    Part,
+    duty_of,
+    upgrade_tables,
+    view_of,
+)
 from rillnode.node.spark.session import SPARK_FAILURES
 from rillnode.node.spark.silver import start_silver
 from rillnode.node.spark.tables import LAG
 from rillnode.node.spark.upsert import upsert
 from rillnode.node.spark.views.planning import gold_views
-from rillnode.node.spark.views.query import ViewQuery
-from rillnode.node.spark.views.running import Duties, Duty, duty_of, view_of
-from rillnode.node.spark.views.source import SilverSource
+from rillnode.node.spark.views.query import SilverSource, ViewQuery
 
 LAG_SECONDS: Final = 20.0
 """Time between two looks at the consumers."""
@@ -264,3 +275,73 @@ class Derived:
         done = None if table is None else self._maintenance.step(table)
         if done:
             print(f"silver: {done}", file=sys.stderr, flush=True)
+
+
+_NEW: Final = ".replay"
+_OLD: Final = ".replaced"
+
+
+def replay(
+    session: SparkSession, config: DerivedConfig, drain_file: Path, say: Callable[[str], None]
+) -> None:
+    """Make the tables anew; returns when they are in their place.
+
+    Only local tables: an object store cannot put a directory in the place of another.
+
+    Raises:
+        ConfigError: a table is not local.
+        StoreError: `pipeline.busy`, a job is making these tables.
+    """
+    silver, checkpoint = _local(config.silver_dir), _local(config.checkpoint_dir)
+    gold = None if config.gold_dir is None else _local(config.gold_dir)
+    views = [_local(one.dir) for one in config.views]
+    places = [silver, *views] if gold is None else [silver, gold, *views]
+    if not checkpoint.is_relative_to(silver):
+        places.append(checkpoint)
+    for place in places:
+        shutil.rmtree(_beside(place, _NEW), ignore_errors=True)
+    fresh = replace(
+        config,
+        silver_dir=str(_beside(silver, _NEW)),
+        gold_dir=None if gold is None else str(_beside(gold, _NEW)),
+        views=tuple(
+            replace(one, dir=str(_beside(place, _NEW)))
+            for one, place in zip(config.views, views, strict=True)
+        ),
+        checkpoint_dir=str(
+            _beside(silver, _NEW) / checkpoint.relative_to(silver)
+            if checkpoint.is_relative_to(silver)
+            else _beside(checkpoint, _NEW)
+        ),
+    )
+    with own_tables(config):
+        derived = Derived(session, fresh, drain_file)
+        derived.run_once(say)
+        derived.finish()
+        if gold is not None and (gold / LAG.name).exists():
+            # The lag was told by the job that landed bronze; nothing can tell it again.
+            shutil.copytree(gold / LAG.name, _beside(gold, _NEW) / LAG.name)
+        for place in places:
+            _put_in_place(place)
+            say(f"made anew: {place}")
+
+
+def _put_in_place(place: Path) -> None:
+    old, new = _beside(place, _OLD), _beside(place, _NEW)
+    shutil.rmtree(old, ignore_errors=True)
+    if place.exists():
+        place.rename(old)
+    if new.exists():  # without any bronze there is nothing to make
+        new.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(place: Path, suffix: str) -> Path:
+    return place.with_name(place.name + suffix)
+
+
+def _local(location: str) -> Path:
+    path = local_path(location)
+    if path is None:
+        raise ConfigError("spark.table", f"{location} is not local; only local tables are replayed")
+    return path

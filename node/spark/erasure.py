@@ -36,13 +36,13 @@ from rillnode.node.spark.delta import (
     remove_actions,
 )
 from rillnode.node.spark.delta_log import ERASURE, Numbered, open_table
+from rillnode.node.spark.files import remove_files
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import (
     TableFile,
     described_file,
     file_rows,
     partition_directory,
-    remove_files,
     write_files,
 )
 from rillnode.node.spark.schema_upgrade import conform

@@ -20,11 +20,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rillnode.node.spark import bronze, landing
-from rillnode.node.spark.checkpoint import own_checkpoint, sync_commits
 from rillnode.node.spark.derived import LAG_SECONDS, Derived
 from rillnode.node.spark.erasing import Lake, Sweeps
-from rillnode.node.spark.explaining import check_places, explain_end
-from rillnode.node.spark.files import absolute
+from rillnode.node.spark.explaining import check_places, check_stores, explain_end
+from rillnode.node.spark.files import absolute, own_checkpoint, sync_commits
 from rillnode.node.spark.function_query import function_tables
 from rillnode.node.spark.job_config import JobConfig, read_config
 from rillnode.node.spark.jobs import (
@@ -37,14 +36,18 @@ from rillnode.node.spark.jobs import (
 )
 from rillnode.node.spark.landing import leave_overtaken
 from rillnode.node.spark.maintenance import Maintenance
-from rillnode.node.spark.object_store import check_stores
-from rillnode.node.spark.parts import upgrade_tables
+from rillnode.node.spark.parts import (
+    Batch,
+    Table,
+    read_progress,
+    report_of,
+    typed_views,
+    upgrade_tables,
+)
 from rillnode.node.spark.planning import save
-from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
 from rillnode.node.spark.ranges import ask
 from rillnode.node.spark.session import SPARK_FAILURES, end_session, on_spark, open_session
 from rillnode.node.spark.typed.tables import TypedTables
-from rillnode.node.spark.views.running import typed_views
 
 LOCK_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = (0.25, 1.0)

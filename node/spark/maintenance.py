@@ -22,13 +22,8 @@ from rillnode.node.spark.delta import (
     remove_actions,
     upgrade_statistics,
 )
-from rillnode.node.spark.parquet import (
-    described_file,
-    file_rows,
-    partition_directory,
-    remove_files,
-    write_files,
-)
+from rillnode.node.spark.files import remove_files
+from rillnode.node.spark.parquet import described_file, file_rows, partition_directory, write_files
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.statistics import added_files, file_schema_of
 

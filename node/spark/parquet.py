@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from rillnode.node.spark.files import local_path, sync_files
+from rillnode.node.spark.files import filesystem, sync_files
 from rillnode.node.spark.schema_upgrade import conform, with_field_ids
 from rillnode.node.spark.statistics import FileStatistics, ranged_columns
 
@@ -230,24 +230,6 @@ def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
 def is_typed(schema: pa.Schema) -> bool:
     """Whether files have the columns of people's own, whose names and types may be any."""
     return "_stream" in schema.names
-
-
-def remove_files(table: str, names: Iterable[str]) -> None:
-    """Remove files that no commit has added; those that are gone already are no error."""
-    system, root = filesystem(table)
-    for name in names:
-        try:
-            system.delete_file(f"{root}/{name}")
-        except FileNotFoundError:
-            continue
-
-
-def filesystem(table: str) -> tuple[fs.FileSystem, str]:
-    """The file system that holds a table, made on demand, and the table's path in it."""
-    local = local_path(table)
-    if local is not None:
-        return fs.LocalFileSystem(), str(local)
-    return fs.FileSystem.from_uri(table)
 
 
 class _OpenFile:

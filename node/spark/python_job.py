@@ -25,8 +25,8 @@ from deltalake import DeltaTable, Schema, Transaction
 from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import bronze
+from rillnode.node.spark.arrow import read_ranges
 from rillnode.node.spark.bronze import PYTHON, landed_in, landed_until, overtaken
-from rillnode.node.spark.checkpoint import own_checkpoint
 from rillnode.node.spark.delta import (
     add_actions,
     commit,
@@ -36,23 +36,19 @@ from rillnode.node.spark.delta import (
 )
 from rillnode.node.spark.erasing import Lake, Sweeps
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.explaining import FAILURES, check_places, explain_end
-from rillnode.node.spark.files import absolute
+from rillnode.node.spark.explaining import FAILURES, check_places, check_stores, explain_end
+from rillnode.node.spark.files import absolute, own_checkpoint, remove_files
 from rillnode.node.spark.job_config import PythonJobConfig, read_config
 from rillnode.node.spark.jobs import DRAIN_SECONDS, add_bounds, run_job, say
 from rillnode.node.spark.maintenance import Maintenance
-from rillnode.node.spark.object_store import check_stores
 from rillnode.node.spark.offsets import Key, Offset, Range, of_streams
-from rillnode.node.spark.parquet import TableFile, remove_files, write_files
-from rillnode.node.spark.parts import upgrade_tables
+from rillnode.node.spark.parquet import TableFile, write_files
+from rillnode.node.spark.parts import Batch, Duties, report_of, typed_views, upgrade_tables
 from rillnode.node.spark.planning import BatchPlanner, SourceOptions, look, save, start_of
-from rillnode.node.spark.progress import Batch, report_of
 from rillnode.node.spark.ranges import ask
-from rillnode.node.spark.reading import read_ranges
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.tables import TypedTables
 from rillnode.node.spark.typed.work import in_process
-from rillnode.node.spark.views.running import Duties, typed_views
 
 LOCK_SECONDS: Final = 60.0
 _SCHEMA: Final = Schema.from_arrow(BRONZE_SCHEMA)

@@ -21,9 +21,9 @@ from rillnode.codecs.entries import Block, NewEntry
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
 from rillnode.node.spark.offsets import Offset, Range
 
-SINK_CLIENT: Final = "rillnode.node.spark.client.sink:sink_client"
-STREAMS_CLIENT: Final = "rillnode.node.spark.client.ranges:streams_client"
-FILES_CLIENT: Final = "rillnode.node.spark.range_files:files_client"
+SINK_CLIENT: Final = "rillnode.node.spark.clients:sink_client"
+STREAMS_CLIENT: Final = "rillnode.node.spark.clients:streams_client"
+FILES_CLIENT: Final = "rillnode.node.spark.export:files_client"
 RETRY_SECONDS: Final = 60.0
 SHUNNED_SECONDS: Final = 30.0
 """A node that did not answer is asked last for so long."""

@@ -14,10 +14,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from rillnode.node.spark.delta_sink import DeltaSink
 from rillnode.node.spark.explaining import FAILURES
-from rillnode.node.spark.java import java_home
-from rillnode.node.spark.landing import Landing
+from rillnode.node.spark.installed import java_home
+from rillnode.node.spark.landing import DeltaSink, Landing
 from rillnode.node.spark.silver import SETTINGS as SILVER_SETTINGS, Silver
 from rillnode.node.spark.typed.work import Engine, do, in_process
 

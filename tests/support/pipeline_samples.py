@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 
 from rillnode.codecs.entries import Block, EntryKind, encode_block, flags_of, pack_body
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.delta_sink import DeltaSink, DeltaStreamWriter
 from rillnode.node.spark.frames import BRONZE_STRUCT
+from rillnode.node.spark.landing import DeltaSink, DeltaStreamWriter
 
 TIME = 1_700_000_000_123
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rillnode.node.config import Config
     from rillnode.node.spark.config import SparkSink
     from rillnode.node.spark.job_config import DerivedConfig
-    from rillnode.node.spark.report_figures import Figures
+    from rillnode.node.spark.report import Figures
 
 
 _SPECIFICATION: Final = """\
@@ -171,7 +171,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
     from rillnode.node.spark.derived import Derived
-    from rillnode.node.spark.object_store import check_stores
+    from rillnode.node.spark.explaining import check_stores
 
     stop = threading.Event()
     with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
@@ -199,8 +199,7 @@ def report(args: argparse.Namespace, terminal: Terminal) -> int:
     sink, config = _tables(loaded, args.name)
     if config.gold_dir is None:
         raise ConfigError("sink.gold", f"sink {sink.name} has no gold_dir, so there is no gold")
-    from rillnode.node.spark.report_figures import collect
-    from rillnode.node.spark.report_page import page
+    from rillnode.node.spark.report import collect, page
 
     now = datetime.now(UTC)
     figures = collect(config.gold_dir, now - timedelta(hours=args.hours))
@@ -216,7 +215,7 @@ def replay(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make silver and gold anew."""
     loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
-    from rillnode.node.spark.replay import replay as make_anew
+    from rillnode.node.spark.derived import replay as make_anew
 
     with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
         make_anew(session, config, drain_file, terminal.message)
@@ -248,7 +247,7 @@ def _command(directory: Path, environ: Mapping[str, str]) -> str:
     import shlex
     import sys
 
-    from rillnode.node.spark.java import java_home
+    from rillnode.node.spark.installed import java_home
 
     needed = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(java_home(environ))}
     shown = [f"{name}={shlex.quote(one)}" for name, one in needed.items() if name not in environ]

@@ -27,7 +27,7 @@ from nodes import CLIENT
 from pausing import pause
 from rillnode.codecs.errors import RillnodeError
 from rillnode.node.client import Client, connect
-from rillnode.node.spark.checkpoint import query_id
+from rillnode.node.spark.files import query_id
 from rillnode.node.spark.process import session_members
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from every_kind_of_row import OLD_TABLES
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.delta_sink import DeltaStreamWriter
+from rillnode.node.spark.explaining import check_stores
+from rillnode.node.spark.files import filesystem
 from rillnode.node.spark.frames import BRONZE_STRUCT
+from rillnode.node.spark.landing import DeltaStreamWriter
 from rillnode.node.spark.maintenance import Maintenance, compact, live_files
-from rillnode.node.spark.object_store import check_stores
-from rillnode.node.spark.parquet import filesystem
 from rillnode.node.spark.parts import upgrade_tables
 from s3_support import BUCKET, forgetful, object_store
 from table_readers import wrong_answers

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.checkpoint import query_id, sync_commits
+from rillnode.node.spark.files import query_id, sync_commits
 
 
 def test_the_query_id_is_read_from_the_checkpoint(tmp_path: Path) -> None:

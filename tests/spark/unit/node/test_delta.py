@@ -7,8 +7,8 @@ from pyspark.sql.types import StructType
 
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.delta_sink import DeltaSink
 from rillnode.node.spark.frames import BRONZE_STRUCT
+from rillnode.node.spark.landing import DeltaSink
 
 
 def test_a_batch_is_one_transaction(tmp_path: Path) -> None:

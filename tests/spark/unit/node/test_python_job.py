@@ -350,7 +350,7 @@ def test_a_damaged_log_is_told_with_its_file(
 
 def test_the_job_imports_neither_spark_nor_what_it_needs() -> None:
     program = (
-        "import sys, rillnode.node.spark.python_job, rillnode.node.spark.client.sink;"
+        "import sys, rillnode.node.spark.python_job, rillnode.node.spark.clients;"
         "print(sorted({one.partition('.')[0] for one in sys.modules} & {'pyspark', 'py4j'}))"
     )
     done = subprocess.run(
