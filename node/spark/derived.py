@@ -39,7 +39,6 @@ from rillnode.node.spark.parts import (
     Duty,
     Part,
     duty_of,
-    upgrade_tables,
     view_of,
 )
 from rillnode.node.spark.session import SPARK_FAILURES
@@ -174,7 +173,6 @@ class Derived:
             PySparkException: the query failed.
         """
         self._own()
-        upgrade_tables(self._config.tables)
         self._start_silver({"availableNow": True}).awaitTermination()
         sweep(self._silver_dir, Erasures(self._bronze_dir).erased())
         silver = self._silver_log.open()
@@ -183,7 +181,6 @@ class Derived:
 
     def start(self) -> None:
         """Begin to run; `step` keeps it running."""
-        upgrade_tables(self._config.tables)
         self._views.start()
 
     def step(self) -> None:

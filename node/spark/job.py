@@ -42,7 +42,6 @@ from rillnode.node.spark.parts import (
     read_progress,
     report_of,
     typed_views,
-    upgrade_tables,
 )
 from rillnode.node.spark.planning import save
 from rillnode.node.spark.ranges import ask
@@ -138,7 +137,6 @@ def _run(
     drain_file.unlink(missing_ok=True)
     for text in check_stores(config.locations):
         say(text)
-    upgrade_tables([config.table_dir])
     bronze_dir = absolute(config.table_dir)
     if done := leave_overtaken(bronze_dir, absolute(config.checkpoint_dir)):
         say(done)

@@ -20,7 +20,6 @@ from rillnode.node.spark.delta import (
     add_actions,
     commit_unless_changed,
     remove_actions,
-    upgrade_statistics,
 )
 from rillnode.node.spark.files import remove_files
 from rillnode.node.spark.parquet import described_file, file_rows, partition_directory, write_files
@@ -39,8 +38,6 @@ def compact(location: str) -> Iterator[str]:
     Raises:
         TableNotFoundError: there is no table.
     """
-    if done := upgrade_statistics(location):
-        yield done
     table = DeltaTable(location)
     work = Maintenance(location, commits=1)
     for files in plan_merges(live_files(table)):

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rillnode.node.spark.files import filesystem, sync_files
-from rillnode.node.spark.schema_upgrade import conform, with_field_ids
+from rillnode.node.spark.schema_upgrade import with_field_ids
 from rillnode.node.spark.statistics import FileStatistics, ranged_columns
 
 FILE_BYTES_MAX: Final = 536_870_912
@@ -211,20 +211,6 @@ def file_rows(
         present = None if columns is None else [one for one in names if one in columns]
         # Threads take twice the processor time, and other tasks have the other cores.
         yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=present, use_threads=False)
-
-
-def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
-    """The statistics of a file that is in a table of that schema already, from its rows.
-
-    Raises:
-        FileNotFoundError: it is no longer there.
-    """
-    columns = ranged_columns(schema)
-    statistics = FileStatistics(columns)
-    wanted = pa.schema([schema.field(name) for name in columns])
-    for batch in file_rows(table, name, columns):
-        statistics.add(pa.Table.from_batches([conform(batch, wanted)]))
-    return statistics.to_json()
 
 
 def is_typed(schema: pa.Schema) -> bool:

@@ -6,7 +6,7 @@ A table that fails holds up no other: it is told of, and tried again after growi
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,10 +18,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from rillnode.actors.core.threads import Running, SystemThreads
 from rillnode.actors.spark.sink_job import PASSING_CODE, VIEWS
-from rillnode.node.spark.delta import upgrade_statistics
 from rillnode.node.spark.delta_log import Position, TableLog
-from rillnode.node.spark.explaining import FAILURES, explain, explain_end, first_line
-from rillnode.node.spark.files import absolute
+from rillnode.node.spark.explaining import FAILURES, explain_end, first_line
 from rillnode.node.spark.job_config import TypedConfig, ViewConfig
 from rillnode.node.spark.offsets import Offset, Positions
 from rillnode.node.spark.views.planning import View
@@ -154,20 +152,6 @@ class Part:
             return {"state": "running", **self.behind}
         state = "waiting" if self._passes else "failed"
         return {"state": state, "failures": self._failures, "error": self._error, **self.behind}
-
-
-def upgrade_tables(locations: Iterable[str]) -> None:
-    """Make the tables that exist tell what their files' statistics are about, and say so.
-
-    One that cannot be upgraded now stops none of the others: its own query tells why it fails.
-    """
-    for location in locations:
-        try:
-            done = upgrade_statistics(absolute(location))
-        except FAILURES as error:
-            done = f"{location} keeps its statistics: {explain(error)[0]}"
-        if done:
-            print(done, file=sys.stderr, flush=True)
 
 
 _HISTORY_MAX: Final = 10

@@ -43,7 +43,7 @@ from rillnode.node.spark.jobs import DRAIN_SECONDS, add_bounds, run_job, say
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.offsets import Key, Offset, Range, of_streams
 from rillnode.node.spark.parquet import TableFile, write_files
-from rillnode.node.spark.parts import Batch, Duties, report_of, typed_views, upgrade_tables
+from rillnode.node.spark.parts import Batch, Duties, report_of, typed_views
 from rillnode.node.spark.planning import BatchPlanner, SourceOptions, look, save, start_of
 from rillnode.node.spark.ranges import ask
 from rillnode.node.spark.tables import BRONZE_SCHEMA
@@ -85,7 +85,6 @@ def run(config: PythonJobConfig, stop: threading.Event, *, available_now: bool) 
     """
     for text in check_stores(config.locations):
         say(text)
-    upgrade_tables([config.table_dir])
     table_dir = absolute(config.table_dir)
     landing = Landing(config)
     typed = TypedTables(config.typed, table_dir, in_process, trigger_seconds=config.trigger_seconds)

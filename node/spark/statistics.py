@@ -85,23 +85,6 @@ class FileStatistics:
         self._ranges[name] = (low, high)
 
 
-def names_its_statistics(table: DeltaTable) -> bool:
-    """Whether a table's properties say what statistics its files have."""
-    wanted = statistics_properties(file_schema_of(table))
-    return wanted.items() <= table.metadata().configuration.items()
-
-
-def undescribed_files(table: DeltaTable) -> list[dict[str, Any]]:
-    """Files that do not tell the nulls of each column, as `get_add_actions` has them."""
-    columns = ranged_columns(file_schema_of(table))
-
-    def is_described(file: dict[str, Any]) -> bool:
-        nulls: dict[str, int | None] = file.get("null_count") or {}
-        return all(nulls.get(name) is not None for name in columns)
-
-    return [file for file in added_files(table) if not is_described(file)]
-
-
 def added_files(table: DeltaTable) -> list[dict[str, Any]]:
     """A table's files, as `get_add_actions` has them, with their paths as they are."""
     files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()

@@ -23,10 +23,10 @@ from rillnode.node.spark.delta import (
     commit,
     committing,
     create_table,
+    name_statistics,
     read_rows,
     remove_actions,
     sync_log,
-    upgrade_statistics,
 )
 from rillnode.node.spark.delta_log import LiveTable
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, sweep
@@ -36,7 +36,7 @@ from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
 from rillnode.node.spark.parquet import TableFile, write_parted
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import added_files, arrow_schema_of, names_its_statistics
+from rillnode.node.spark.statistics import added_files, arrow_schema_of
 from rillnode.node.spark.typed.arrays import REJECTS, columns_of
 from rillnode.node.spark.typed.columns import Columns, walk
 from rillnode.node.spark.typed.keys import Keyed
@@ -237,9 +237,11 @@ class DeltaStore:
             self._rewrite(schema)
         else:
             self._add(table, present, schema)
-        if not names_its_statistics(self._present().table):
-            upgrade_statistics(self.name)
-        return self._present()
+        opened = self._present()
+        before = opened.table.version()
+        name_statistics(opened.table)
+        sync_log(self.name, before, opened.table.version())
+        return opened
 
     def _present(self) -> OpenDeltaTable:
         """The table, which has just been there.
