@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rillnode.node.spark import bronze, landing
+from rillnode.node.spark.delta_log import LiveTable
 from rillnode.node.spark.derived import LAG_SECONDS, Derived
 from rillnode.node.spark.erasing import Lake, Sweeps
 from rillnode.node.spark.explaining import check_places, check_stores, explain_end
@@ -38,10 +39,10 @@ from rillnode.node.spark.landing import leave_overtaken
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.parts import (
     Batch,
-    Table,
     read_progress,
     report_of,
     typed_views,
+    written_in,
 )
 from rillnode.node.spark.planning import save
 from rillnode.node.spark.ranges import ask
@@ -251,7 +252,7 @@ class _Reporter:
         made: Sequence[_Made],
         derived: Derived | None,
     ) -> None:
-        self.table = Table(absolute(config.table_dir), query.id)
+        self.table = LiveTable(absolute(config.table_dir))
         self._query = query
         self._config = config
         self._made = made
@@ -292,8 +293,9 @@ class _Reporter:
             return
         if batch != self._batch:
             self._take(batch)
-        report = report_of(batch, self.table.batch(batch.batch_id) if batch.executed else {})
         present = self.table.open()
+        written = written_in(present, str(self._query.id), batch.batch_id) if batch.executed else {}
+        report = report_of(batch, written)
         report["entries_lost_total"] = 0 if present is None else bronze.entries_lost(present)
         if report.get("entries_lost") and batch != self._batch:
             say(f"entries lost before they were read: {report['entries_lost']}")

@@ -46,32 +46,12 @@ from rillnode.node.spark.planning import SourceOptions
 from rillnode.node.spark.source import RangeStreamReader
 from rillnode.node.spark.tables import schema_of
 
-DELTA_FORMAT: Final = "rillnode-delta"
-
 
 @dataclass(frozen=True)
 class FilesWritten(WriterCommitMessage):
     """The files that one task wrote."""
 
     files: tuple[TableFile, ...]
-
-
-class DeltaSink(DataSource):
-    """Format `rillnode-delta`, for `writeStream` in output mode append."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Name for `format(...)`."""
-        return DELTA_FORMAT
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "DeltaStreamWriter":
-        """The writer of a query's micro-batches.
-
-        Raises:
-            ConfigError: no path or no checkpoint is given, or the output mode is not append.
-        """
-        table, checkpoint = writer_locations(DELTA_FORMAT, self.options, overwrite=overwrite)
-        return DeltaStreamWriter(table, checkpoint, schema.json())
 
 
 class DeltaStreamWriter(DataSourceStreamArrowWriter):
@@ -87,13 +67,6 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         self._table = table
         self._checkpoint = checkpoint
         self._schema_json = schema_json
-
-    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
-    def write(  # type: ignore[override]
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> FilesWritten:
-        """Write one task's rows to files."""
-        return FilesWritten(tuple(write_files(self._table, iterator)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Add a batch's files to the table, once.

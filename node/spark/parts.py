@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from rillnode.actors.core.threads import Running, SystemThreads
 from rillnode.actors.spark.sink_job import PASSING_CODE, VIEWS
@@ -194,36 +193,14 @@ def read_progress(progress: "StreamingQueryProgress") -> Batch:
     )
 
 
-class Table:
-    """The query's table, followed commit by commit."""
-
-    def __init__(self, location: str, query_id: str) -> None:
-        self._location = location
-        self._query_id = query_id
-        self._table: DeltaTable | None = None
-
-    def batch(self, batch_id: int) -> dict[str, Any]:
-        """What the table's history says of a batch; nothing for one without rows."""
-        table = self.open()
-        if table is None:
-            return {}
-        for commit in table.history(_HISTORY_MAX):
-            found = cast("dict[str, Any]", commit.get("batch", {}))
-            if found.get("id") == batch_id and found.get("query") == self._query_id:
-                shown = {key: found[key] for key in found.keys() - {"id", "query"}}
-                return {**shown, "table_version": commit["version"]}
-        return {}
-
-    def open(self) -> DeltaTable | None:
-        """The table as of now; None before its first commit."""
-        if self._table is None:
-            try:
-                self._table = DeltaTable(self._location)
-            except TableNotFoundError:
-                return None
-        else:
-            self._table.update_incremental()
-        return self._table
+def written_in(table: DeltaTable | None, query_id: str, batch_id: int) -> dict[str, Any]:
+    """What the history of a query's table says of a batch; nothing for one without rows."""
+    for commit in table.history(_HISTORY_MAX) if table is not None else ():
+        found = cast("dict[str, Any]", commit.get("batch", {}))
+        if found.get("id") == batch_id and found.get("query") == query_id:
+            shown = {key: found[key] for key in found.keys() - {"id", "query"}}
+            return {**shown, "table_version": commit["version"]}
+    return {}
 
 
 def report_of(batch: Batch, written: dict[str, Any]) -> dict[str, object]:

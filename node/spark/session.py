@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.installed import java_home
-from rillnode.node.spark.landing import DeltaSink, Landing
+from rillnode.node.spark.landing import Landing
 from rillnode.node.spark.silver import SETTINGS as SILVER_SETTINGS, Silver
 from rillnode.node.spark.typed.work import Engine, do, in_process
 
@@ -135,7 +135,6 @@ def open_session(
             chosen |= LOCAL_SETTINGS
     session = builder.config(map={**chosen, **(settings or {})}).getOrCreate()
     session.dataSource.register(Landing)
-    session.dataSource.register(DeltaSink)
     session.dataSource.register(Silver)
     return session
 

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from pyspark.sql.types import StructType
 from rillnode.codecs.entries import Block, EntryKind, encode_block, flags_of, pack_body
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.frames import BRONZE_STRUCT
-from rillnode.node.spark.landing import DeltaSink, DeltaStreamWriter
+from rillnode.node.spark.landing import DeltaStreamWriter, FilesWritten
+from rillnode.node.spark.parquet import write_files
 
 TIME = 1_700_000_000_123
 
@@ -58,6 +60,16 @@ def rows(first: int, count: int, *, stream: str = "s") -> pa.RecordBatch:
     return builder.finish()
 
 
+class RowWriter(DeltaStreamWriter):
+    """Writes rows to files itself; what it commits, a landing's writer is given by its reader."""
+
+    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> FilesWritten:
+        return FilesWritten(tuple(write_files(self._table, iterator)))
+
+
 class Query:
     """A query as Spark runs it: a checkpoint, then write and commit per batch."""
 
@@ -67,9 +79,8 @@ class Query:
         (self.checkpoint / "offsets").mkdir(parents=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
 
-    def writer(self, schema: StructType = BRONZE_STRUCT) -> DeltaStreamWriter:
-        options = {"path": str(self.table), "checkpointLocation": str(self.checkpoint)}
-        return DeltaSink(options).streamWriter(schema, overwrite=False)
+    def writer(self, schema: StructType = BRONZE_STRUCT) -> RowWriter:
+        return RowWriter(str(self.table), str(self.checkpoint), schema.json())
 
     def run(self, batch_id: int, *tasks: pa.RecordBatch) -> None:
         (self.checkpoint / "offsets" / str(batch_id)).write_text("v1\n{}\n")

@@ -11,12 +11,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructType
 
-from pipeline_samples import Query, rows
+from pipeline_samples import Query, RowWriter, rows
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.explaining import check_stores
 from rillnode.node.spark.files import filesystem
 from rillnode.node.spark.frames import BRONZE_STRUCT
-from rillnode.node.spark.landing import DeltaStreamWriter
 from rillnode.node.spark.maintenance import Maintenance, compact, live_files
 from s3_support import BUCKET, forgetful, object_store
 
@@ -37,8 +36,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
 class RemoteQuery(Query):
     """A query whose table is in the store."""
 
-    def writer(self, schema: StructType = BRONZE_STRUCT) -> DeltaStreamWriter:
-        return DeltaStreamWriter(TABLE, str(self.checkpoint), schema.json())
+    def writer(self, schema: StructType = BRONZE_STRUCT) -> RowWriter:
+        return RowWriter(TABLE, str(self.checkpoint), schema.json())
 
     def indexes(self) -> list[int]:
         table: Any = DeltaTable(TABLE)

@@ -47,14 +47,13 @@ class Landing:
         self.options = options
         self.table = directory / "table"
         self.checkpoint = directory / "checkpoint"
-        self.formats: tuple[str, str] = ("rillnode-landing", "rillnode-landing")
 
     def run(self, **options: str) -> None:
-        source, sink = self.formats
-        rows = self.spark.readStream.format(source).options(**self.options.to_options(), **options)
+        reader = self.spark.readStream.format("rillnode-landing")
+        rows = reader.options(**self.options.to_options(), **options)
         query = (
             rows.load(str(self.table))
-            .writeStream.format(sink)
+            .writeStream.format("rillnode-landing")
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start(str(self.table))
@@ -110,9 +109,7 @@ def test_keys_and_headers_are_columns_of_the_source_and_of_bronze(
     keyed = make_block(0, [b"x", b"y"], keys=[b"lamp", None], headers=[headers, b""])
     sink.append_value("s", keyed.value)
     options = sink.serve().to_options()
-    landing.formats = ("rillnode", "rillnode-delta")  # the rows go through Java
     landing.run()
-    landing.formats = ("rillnode-landing", "rillnode-landing")
     sink.append_value("s", keyed.value)
     landing.run()
     frame = spark.read.format("rillnode").options(**options).load()
@@ -132,14 +129,11 @@ def test_keys_and_headers_are_columns_of_the_source_and_of_bronze(
 
 
 def test_a_query_goes_on_from_its_checkpoint(landing: Landing, sink: FakeSink) -> None:
-    landing.formats = ("rillnode", "rillnode-delta")
     for first in range(0, 3000, 100):
         fill(sink, first, 100)
     landing.run(maxOffsetsPerTrigger="1100")
     assert landing.indexes() == list(range(3000))
     assert landing.versions() == 3
-    # What lands the same entries as files shares the checkpoint's meaning.
-    landing.formats = ("rillnode-landing", "rillnode-landing")
     fill(sink, 3000, 10)
     fill(sink, 0, 5, partition=1)  # a partition that did not exist before
     landing.run()

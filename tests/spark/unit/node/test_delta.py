@@ -7,8 +7,7 @@ from pyspark.sql.types import StructType
 
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.frames import BRONZE_STRUCT
-from rillnode.node.spark.landing import DeltaSink
+from rillnode.node.spark.landing import FILE_STRUCT, Landing
 
 
 def test_a_batch_is_one_transaction(tmp_path: Path) -> None:
@@ -93,9 +92,9 @@ def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
 
 def test_options_and_mode_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`checkpointLocation`"):
-        DeltaSink({"path": str(tmp_path)}).streamWriter(BRONZE_STRUCT, overwrite=False)
+        Landing({"path": str(tmp_path)}).streamWriter(FILE_STRUCT, overwrite=False)
     with pytest.raises(ConfigError, match="only appends"):
-        DeltaSink({}).streamWriter(BRONZE_STRUCT, overwrite=True)
+        Landing({}).streamWriter(FILE_STRUCT, overwrite=True)
 
 
 def test_files_carry_statistics_that_readers_can_skip_by(tmp_path: Path) -> None:
