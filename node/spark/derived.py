@@ -102,7 +102,7 @@ class LagNotes:
         if not rows:
             return
         batches = [pa.RecordBatch.from_pylist(rows, schema=LAG.schema)]
-        upsert(self._location, LAG, pa.Table.from_batches(batches))
+        upsert(self._location, LAG.slot, pa.Table.from_batches(batches))
         with self._lock:
             for minute, of_minute in noted.items():
                 if self._noted[minute] is of_minute:

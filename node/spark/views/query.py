@@ -341,14 +341,6 @@ _MICROSECONDS: Final = 'Timestamp(Microsecond, Some("UTC"))'
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """The table of a view, as `upsert` has it."""
-
-    slot: tuple[str, ...]
-    schema: pa.Schema
-
-
-@dataclass(frozen=True, slots=True)
 class _Ticks:
     """Which slots are calculated anew, by their time; times are in microseconds since 1970.
 
@@ -500,13 +492,12 @@ class ViewQuery:
     def _replace(
         self, planned: Plan, rows: pa.Table, replaced: Replaced, positions: Sequence[Transaction]
     ) -> None:
-        table = _Table(self.view.slot, planned.schema)
-        upsert(self.view.dir, table, shaped(rows, planned.schema), positions, replaced)
+        fitting = shaped(rows, planned.schema)
+        upsert(self.view.dir, self.view.slot, fitting, positions, replaced)
 
     def _make_anew(self, planned: Plan, positions: Sequence[Transaction]) -> None:
         rows, _ = self._of_all(QueryBuilder())
-        table = _Table(self.view.slot, planned.schema)
-        make_anew(self.view.dir, table, shaped(rows, planned.schema), positions)
+        make_anew(self.view.dir, self.view.slot, shaped(rows, planned.schema), positions)
 
     def _calculated(self, change: Change, planned: Plan) -> tuple[pa.Table, Replaced]:
         builder, tick = QueryBuilder(), planned.tick

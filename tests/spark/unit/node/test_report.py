@@ -22,7 +22,7 @@ def put(gold: Path, kind: GoldTable, *rows: dict[str, Any]) -> None:
         {**counts, **row, "minute": START + timedelta(minutes=row["minute"])} for row in rows
     ]
     batch = pa.RecordBatch.from_pylist(documents, schema=kind.schema)
-    upsert(str(gold / kind.name), kind, pa.Table.from_batches([batch]))
+    upsert(str(gold / kind.name), kind.slot, pa.Table.from_batches([batch]))
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_tables_that_are_written_now_answer_every_reader(
         location = tmp_path / table
         monkeypatch.setattr(upserting, "FILE_ROWS_MAX", 1)
         gold = next(one for one in GOLD if f"gold/{one.name}" == table)
-        upsert(str(location), gold, found)
+        upsert(str(location), gold.slot, found)
     else:
         query = Query(tmp_path)
         location = query.table
