@@ -20,9 +20,11 @@ from rillnode.node.spark.files import local_path, locked_directory, sync_files
 from rillnode.node.spark.parquet import TableFile, file_rows
 from rillnode.node.spark.schema_upgrade import upgrade_table
 from rillnode.node.spark.statistics import (
+    STATISTICS_COLUMNS,
     added_files,
     arrow_schema_of,
     file_schema_of,
+    ranged_columns,
     statistics_properties,
 )
 
@@ -54,8 +56,13 @@ def open_to_write(location: str, schema: Schema) -> DeltaTable:
 
 
 def name_statistics(table: DeltaTable) -> None:
-    """Let a table say what its files' statistics are about, where it has got such columns."""
-    wanted = statistics_properties(file_schema_of(table))
+    """Let a table say what all of its files' statistics are about, where that is less than before.
+
+    Of a column that it has got later the files from before say nothing, and it never names that.
+    """
+    told = table.metadata().configuration.get(STATISTICS_COLUMNS, "").split(",")
+    columns = [one for one in ranged_columns(file_schema_of(table)) if one in told]
+    wanted = statistics_properties(columns)
     if not wanted.items() <= table.metadata().configuration.items():
         table.alter.set_table_properties(wanted)
         table.update_incremental()
@@ -72,7 +79,7 @@ def create_table(
     in_files = [one for one in pa.schema(schema.to_arrow()) if one.name not in partition_by]
     configuration = {
         **_LOG_PROPERTIES,
-        **statistics_properties(pa.schema(in_files)),
+        **statistics_properties(ranged_columns(pa.schema(in_files))),
         **(properties or {}),
     }
     DeltaTable.create(

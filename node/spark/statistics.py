@@ -26,6 +26,7 @@ _RANGED: Final = (
     *("_stream", "_partition", "_index", "_received_at"),
 )
 """Columns by whose range readers look for rows."""
+STATISTICS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 
@@ -38,12 +39,11 @@ def ranged_columns(schema: pa.Schema) -> tuple[str, ...]:
     return tuple(name for name in _RANGED if name in schema.names and _has_range(schema, name))
 
 
-def statistics_properties(schema: pa.Schema) -> dict[str, str]:
-    """What a table with these columns says of its statistics, as properties of the table."""
-    columns = ranged_columns(schema)
+def statistics_properties(columns: Sequence[str]) -> dict[str, str]:
+    """What a table says of the columns that its statistics are about, as properties of it."""
     if not columns:
         return {"delta.dataSkippingNumIndexedCols": "0"}
-    return {"delta.dataSkippingStatsColumns": ",".join(columns)}
+    return {STATISTICS_COLUMNS: ",".join(columns)}
 
 
 class FileStatistics:
