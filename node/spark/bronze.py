@@ -20,8 +20,6 @@ from rillnode.node.spark.parquet import TableFile, file_rows
 
 _LOST: Final = "rillnode.entries_lost"
 """As what a bronze table's transactions count lost entries."""
-PYTHON: Final = "rillnode.python"
-"""As what they number the batches of jobs without Spark."""
 
 
 def entries_lost(table: DeltaTable) -> int:
@@ -46,28 +44,6 @@ def landed_until(table: DeltaTable, start: Offset) -> Offset:
     return start._replace(positions=start.positions | ahead)
 
 
-def is_behind(table: DeltaTable, query: str) -> bool:
-    """Whether jobs without Spark have landed entries of which a query's checkpoint knows nothing.
-
-    Args:
-        table: a bronze table.
-        query: the query's id.
-    """
-    known = table.transaction_version(_known_to(query))
-    return (known or 0) != python_batches(table)
-
-
-def python_batches(table: DeltaTable) -> int:
-    """How many batches jobs without Spark have landed in a bronze table."""
-    return table.transaction_version(PYTHON) or 0
-
-
-def of_query(table: DeltaTable, query: str) -> list[Transaction]:
-    """What the transactions of a query say of batches that were not its own."""
-    batches = python_batches(table)
-    return [Transaction(_known_to(query), batches)] if batches else []
-
-
 def transactions(
     table: DeltaTable, before: Offset, until: Offset, files: Sequence[TableFile]
 ) -> list[Transaction]:
@@ -87,16 +63,6 @@ def transactions(
     ]
     lost = sum(file.entries_lost for file in files)
     return [*ends, Transaction(_LOST, entries_lost(table) + lost)] if lost else ends
-
-
-def overtaken(location: str) -> StoreError:
-    """What to say where another job has landed entries meanwhile."""
-    text = f"another job has landed entries in {location} meanwhile: start again where it ends"
-    return StoreError("landing.overtaken", text)
-
-
-def _known_to(query: str) -> str:
-    return f"{query}.python"
 
 
 def _place(key: Key, created_at: int) -> str:

@@ -131,13 +131,15 @@ class Derived:
     Args:
         session: Spark.
         config: which tables there are, and how they are made.
-        drain_file: while this file exists, silver begins no batch.
+        drain_file: made when it is to end: while this file exists, silver begins no batch.
     """
 
     def __init__(self, session: SparkSession, config: DerivedConfig, drain_file: Path) -> None:
         self._session = session
         self._config = config
         self._drain_file = drain_file
+        drain_file.parent.mkdir(parents=True, exist_ok=True)
+        drain_file.unlink(missing_ok=True)
         self._bronze_dir = absolute(config.bronze_dir)
         self._silver_dir = absolute(config.silver_dir)
         self._bronze_log, self._silver_log = TableLog(self._bronze_dir), TableLog(self._silver_dir)
@@ -202,7 +204,7 @@ class Derived:
             self._start_at = time.monotonic() + self._silver.failed(error)
 
     def finish(self, deadline: float | None = None) -> None:
-        """Let batch and step end, and stop; the drain file must be there.
+        """Let batch and step end, and stop.
 
         Args:
             deadline: when to stop waiting for them, by the monotonic clock.
@@ -211,11 +213,13 @@ class Derived:
             deadline = time.monotonic() + STOP_SECONDS
         query = self._query
         if query is not None:
+            self._drain_file.touch()
             while query.isActive and query.status["isTriggerActive"]:
                 if time.monotonic() >= deadline:
                     break
                 time.sleep(_POLL_SECONDS)
             query.stop()
+            self._drain_file.unlink(missing_ok=True)
         self._views.finish(deadline)
         self._owned.close()
 

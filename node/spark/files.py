@@ -11,7 +11,6 @@ Only local directories are synced, and locked; object stores keep what they conf
 
 import fcntl
 import json
-import os
 import time
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -140,26 +139,6 @@ def sync_batch(location: str, batch_id: int) -> None:
     local = local_path(location)
     if local is not None:
         sync_files([local / "metadata", local / "offsets" / str(batch_id)])
-
-
-def sync_commits(location: str) -> None:
-    """Make durable which batches are done, before the node may trim what they covered."""
-    local = local_path(location)
-    if local is not None:
-        names = [name for name in os.listdir(local / "commits") if name.isdecimal()]
-        if names:
-            sync_files([local / "commits" / max(names, key=int)])
-
-
-def forget(location: str) -> None:
-    """Remove a checkpoint; the id that tells that it is to be removed goes last."""
-    system, root = filesystem(location)
-    for info in system.get_file_info(fs.FileSelector(root)):
-        if info.type == fs.FileType.Directory:
-            system.delete_dir(info.path)
-        elif info.base_name not in (_LOCK, "metadata"):
-            system.delete_file(info.path)
-    system.delete_file(f"{root}/metadata")
 
 
 def own_checkpoint(location: str, *, seconds: float) -> AbstractContextManager[None]:

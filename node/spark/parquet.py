@@ -61,6 +61,7 @@ def write_files(
     batches: Iterable[pa.RecordBatch],
     ids: Mapping[str, int] | None = None,
     below: str = "",
+    name: str = "part",
 ) -> Iterator[TableFile]:
     """Write batches to new files in the table's directory; each is durable when it is yielded.
 
@@ -71,6 +72,7 @@ def write_files(
         batches: the rows.
         ids: numbers by which the table's format knows columns, by their paths.
         below: a directory in it that the files are in.
+        name: what their names begin with.
     """
     system, root = filesystem(table)
     pending: list[pa.RecordBatch] = []
@@ -81,7 +83,7 @@ def write_files(
             if not batch.num_rows:
                 continue
             if file is None:
-                file = _OpenFile(system, root, below, with_field_ids(batch.schema, ids or {}))
+                file = _OpenFile(system, root, below, name, with_field_ids(batch.schema, ids or {}))
             pending.append(batch)
             pending_bytes += batch.nbytes
             if pending_bytes >= ROW_GROUP_BYTES:
@@ -219,9 +221,11 @@ def is_typed(schema: pa.Schema) -> bool:
 
 
 class _OpenFile:
-    def __init__(self, system: fs.FileSystem, root: str, below: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, system: fs.FileSystem, root: str, below: str, name: str, schema: pa.Schema
+    ) -> None:
         self._system = system
-        self._name = f"part-{uuid.uuid4()}.zstd.parquet"
+        self._name = f"{name}-{uuid.uuid4()}.zstd.parquet"
         if below:
             self._name = f"{below}/{self._name}"
         self._path = f"{root}/{self._name}"

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
-import msgspec
 from deltalake import DeltaTable
 
 from rillnode.actors.core.threads import Running, SystemThreads
@@ -23,9 +22,6 @@ from rillnode.node.spark.job_config import TypedConfig, ViewConfig
 from rillnode.node.spark.offsets import Offset, Positions
 from rillnode.node.spark.views.planning import View
 from rillnode.node.spark.views.query import TypedSource, ViewQuery
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 LOOK_SECONDS: Final = 5.0
 """Time between two looks."""
@@ -153,9 +149,6 @@ class Part:
         return {"state": state, "failures": self._failures, "error": self._error, **self.behind}
 
 
-_HISTORY_MAX: Final = 10
-
-
 class Batch(NamedTuple):
     """One trigger of a query.
 
@@ -180,29 +173,6 @@ class Batch(NamedTuple):
         return sum(max(0, until - done.get(key, 0)) for key, until in self.latest.items())
 
 
-def read_progress(progress: "StreamingQueryProgress") -> Batch:
-    """What of Spark's progress document concerns us."""
-    source = progress.sources[0]
-    durations = progress.durationMs
-    return Batch(
-        batch_id=progress.batchId,
-        executed="addBatch" in durations,
-        seconds=durations.get("triggerExecution", 0) / 1000,
-        end=_offset(source.endOffset),
-        latest=_offset(source.latestOffset).positions,
-    )
-
-
-def written_in(table: DeltaTable | None, query_id: str, batch_id: int) -> dict[str, Any]:
-    """What the history of a query's table says of a batch; nothing for one without rows."""
-    for commit in table.history(_HISTORY_MAX) if table is not None else ():
-        found = cast("dict[str, Any]", commit.get("batch", {}))
-        if found.get("id") == batch_id and found.get("query") == query_id:
-            shown = {key: found[key] for key in found.keys() - {"id", "query"}}
-            return {**shown, "table_version": commit["version"]}
-    return {}
-
-
 def report_of(batch: Batch, written: dict[str, Any]) -> dict[str, object]:
     """The job's report on a batch, for the node's status."""
     report: dict[str, object] = {
@@ -215,12 +185,6 @@ def report_of(batch: Batch, written: dict[str, Any]) -> dict[str, object]:
         speed = round(rows / batch.seconds) if batch.seconds else 0
         report |= {"seconds": batch.seconds, "rows_per_second": speed, **written}
     return report
-
-
-def _offset(text: str | None) -> Offset:
-    if not text or text == "null":
-        return Offset({}, {})
-    return Offset.from_json(msgspec.json.decode(text), "the query's progress")
 
 
 VIEW_SECONDS: Final = 20.0

@@ -39,10 +39,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Transaction
+from deltalake import DeltaTable, Schema, Transaction
+from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
@@ -55,11 +57,10 @@ from pyspark.sql.types import StructType
 from rillnode.codecs.errors import CodecError, ConfigError
 from rillnode.node.entries import WITHOUT_KEYS, Decoded, Readers, Unreadable
 from rillnode.node.spark.bronze import read_file, read_rest, share_files
+from rillnode.node.spark.delta import add_actions, commit, committing, holds, open_to_write, summary
 from rillnode.node.spark.delta_log import Position, TableLog, open_table, saved_position
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.files import batch_offset, filesystem, remove_files
-from rillnode.node.spark.frames import SILVER_STRUCT
-from rillnode.node.spark.landing import DeltaStreamWriter, writer_locations
+from rillnode.node.spark.files import batch_offset, filesystem, query_id, remove_files, sync_batch
 from rillnode.node.spark.parquet import TableFile, describe_file, write_files
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.tables import BRONZE_SCHEMA, SILVER_SCHEMA, schema_of
@@ -266,6 +267,7 @@ def _said(content: bytes, received_at: int | None) -> int:
 
 
 FORMAT: Final = "rillnode-silver"
+_SCHEMA: Final = Schema.from_arrow(SILVER_SCHEMA)
 SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -361,8 +363,13 @@ class Silver(DataSource):
         """The writer of the silver table."""
         if schema.names != KEY_STRUCT.names:
             raise ConfigError("spark.option", f"format {FORMAT} only writes what it has read")
-        table, checkpoint = writer_locations(FORMAT, self.options, overwrite=overwrite)
-        return SilverWriter(table, checkpoint, SILVER_STRUCT.json(), self.options["bronze"])
+        if overwrite:
+            raise ConfigError("spark.option", f"format {FORMAT} only appends")
+        for name in ("path", "checkpointLocation", "bronze"):
+            if not self.options.get(name):
+                raise ConfigError("spark.option", f"option `{name}` of format {FORMAT} is missing")
+        table, checkpoint = self.options["path"], self.options["checkpointLocation"]
+        return SilverWriter(table, checkpoint, _SCHEMA, self.options["bronze"])
 
 
 class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -425,13 +432,20 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log
 
 
-class SilverWriter(DeltaStreamWriter):
-    """Commits the rows whose keys come back; its transactions tell the position in bronze."""
+class SilverWriter(DataSourceStreamArrowWriter):
+    """Commits the rows whose keys come back; its transactions tell the position in bronze.
 
-    notes_position = True
+    Args:
+        table: the table.
+        checkpoint: the query's checkpoint.
+        schema: the table's columns.
+        bronze: the bronze table.
+    """
 
-    def __init__(self, table: str, checkpoint: str, schema_json: str, bronze: str) -> None:
-        super().__init__(table, checkpoint, schema_json)
+    def __init__(self, table: str, checkpoint: str, schema: Schema, bronze: str) -> None:
+        self._table = table
+        self._checkpoint = checkpoint
+        self._schema_json = schema.to_json()
         self._bronze = bronze
 
     # PySpark's own Arrow writer narrows the type of `iterator` in the same way, and its type says
@@ -442,24 +456,44 @@ class SilverWriter(DeltaStreamWriter):
         """Collect one task's keys."""
         return kept_rows(batch for batch in iterator if batch.num_rows)
 
-    def files(self, messages: Sequence[WriterCommitMessage | None]) -> list[TableFile]:
-        """The files that hold the rows that are kept, and no others."""
-        return list(settle(self._table, messages))
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Add the files of a batch to the table, once.
 
-    def file_names(self, messages: Sequence[WriterCommitMessage | None]) -> list[str]:
-        """The files that the keys name."""
-        names = {name for one in messages if isinstance(one, KeptRows) for name in one.rows}
-        return sorted(names)
+        Raises:
+            ConfigError: the table has other columns.
+        """
+        files = list(settle(self._table, messages))
+        with committing(self._table):
+            app_id = query_id(self._checkpoint)
+            table = open_to_write(self._table, Schema.from_json(self._schema_json))
+            if holds(table, app_id, batchId):
+                remove_files(self._table, [file.name for file in files])
+                return
+            # Some may hold entries that were erased after they were read of bronze.
+            files = Erasures(self._bronze).keep_out(self._table, files)
+            sync_batch(self._checkpoint, batchId)
+            numbers = [Transaction(app_id, batchId), *self.positions(batchId)]
+            told = {"batch": summary(app_id, batchId, files)}
+            commit(self._table, table, add_actions(files, data_change=True), numbers, told)
 
-    def allowed(self, files: list[TableFile]) -> list[TableFile]:
-        """The files without entries that were erased after they were read of bronze."""
-        return Erasures(self._bronze).keep_out(self._table, files)
-
-    def positions(
-        self, batch_id: int, table: DeltaTable, files: Sequence[TableFile]
-    ) -> list[Transaction]:
-        """The position in bronze that the batch ends at."""
+    def positions(self, batch_id: int) -> list[Transaction]:
+        """The position in bronze that a batch ends at."""
         return Position.from_json(batch_offset(self._checkpoint, batch_id)).transactions()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what the tasks of a failed batch have written, unless the table has it.
+
+        Spark also aborts a batch whose commit has failed, and a commit may fail, or its process
+        die, after the transaction: then these files are the table's only copy of their rows.
+        """
+        names = {name for one in messages if isinstance(one, KeptRows) for name in one.rows}
+        with committing(self._table):
+            try:
+                done = holds(DeltaTable(self._table), query_id(self._checkpoint), batchId)
+            except TableNotFoundError:
+                done = False
+            if not done:
+                remove_files(self._table, sorted(names))
 
 
 def start_silver(

@@ -188,7 +188,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         derived.start()
         while not stop.wait(_POLL_SECONDS):
             derived.step()
-        drain_file.touch()
         derived.finish()
     return Exit.OK
 
@@ -289,7 +288,6 @@ def _session(
 
     work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"
     drain_file = work_dir / "drain"
-    drain_file.unlink(missing_ok=True)
     terminal.message("starting Spark")
     try:
         with quiet_stderr():
@@ -307,8 +305,6 @@ def _session(
         raise
     except SPARK_FAILURES as error:
         raise RillnodeError("pipeline.failed", explain(error)[0]) from error
-    finally:
-        drain_file.unlink(missing_ok=True)
 
 
 def _document(figures: "Figures") -> dict[str, Any]:

@@ -37,7 +37,7 @@ class RemoteQuery(Query):
     """A query whose table is in the store."""
 
     def writer(self, schema: StructType = BRONZE_STRUCT) -> RowWriter:
-        return RowWriter(TABLE, str(self.checkpoint), schema.json())
+        return RowWriter(TABLE, str(self.checkpoint), schema)
 
     def indexes(self) -> list[int]:
         table: Any = DeltaTable(TABLE)
