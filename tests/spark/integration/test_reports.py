@@ -6,18 +6,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from pipeline_samples import Query, make_block
-from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.reports import (
+from demo_report import (
     bar_table,
     events_per_hour,
     events_per_key,
     json_number,
     json_text,
     json_time,
-    read_delta,
     top_by,
 )
+from pipeline_samples import Query, make_block
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.frames import read_delta
 
 HOUR_MS = 3_600_000
 START = datetime.datetime(2026, 3, 1, 5, 30, tzinfo=datetime.UTC)

@@ -21,11 +21,11 @@ from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keyed import encode_headers
 from rillnode.node.spark.explaining import explain
 from rillnode.node.spark.export import Export
+from rillnode.node.spark.frames import read_delta
 from rillnode.node.spark.job_config import ExportConfig, JobConfig
 from rillnode.node.spark.landing import Landing as JobLanding, fetch
 from rillnode.node.spark.offsets import Range
 from rillnode.node.spark.ranges import ClientOptions
-from rillnode.node.spark.reports import read_delta
 from rillnode.node.spark.session import SPARK_FAILURES, on_spark
 
 pytestmark = pytest.mark.spark

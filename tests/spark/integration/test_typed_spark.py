@@ -8,9 +8,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from iceberg_lake import IcebergLake
-from rillnode.node.spark.frames import BRONZE_STRUCT
+from rillnode.node.spark.frames import BRONZE_STRUCT, read_delta
 from rillnode.node.spark.offsets import TASK_ROWS_MIN
-from rillnode.node.spark.reports import read_delta
 from rillnode.node.spark.session import on_spark
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.typed.work import do, in_process
