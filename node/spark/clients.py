@@ -197,7 +197,7 @@ KEY_VARIABLE: Final = "RILLNODE_KEY"
 
 
 class StreamsClient:
-    """A blocking connection to a node's streams; satisfies `RangeClient` and `PushClient`."""
+    """A blocking connection to a node's streams; satisfies `RangeClient`, and writes."""
 
     def __init__(self, session: BlockingSession, patterns: Sequence[str], consumer: str) -> None:
         self._session = session
@@ -282,7 +282,15 @@ class StreamsClient:
     def push(
         self, stream: str, partition: int, entries: Sequence[NewEntry], producer: str, first: int
     ) -> None:
-        """Push entries that a producer numbers from `first` on, in order; none is stored twice."""
+        """Push entries, in order; they are durable when it returns, and none is stored twice.
+
+        Args:
+            stream: where to.
+            partition: of the stream.
+            entries: what is pushed.
+            producer: the name of the producer that numbers them.
+            first: the number of the first one.
+        """
         address = self._address(stream, partition)
 
         async def push_all(session: Session) -> None:
