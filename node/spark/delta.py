@@ -16,17 +16,16 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from rillnode.node.spark.delta_log import added_files, arrow_schema_of, file_schema_of
 from rillnode.node.spark.files import local_path, locked_directory, sync_files
-from rillnode.node.spark.parquet import TableFile, file_rows
-from rillnode.node.spark.schema_upgrade import upgrade_table
-from rillnode.node.spark.statistics import (
+from rillnode.node.spark.parquet import (
     STATISTICS_COLUMNS,
-    added_files,
-    arrow_schema_of,
-    file_schema_of,
+    TableFile,
+    file_rows,
     ranged_columns,
     statistics_properties,
 )
+from rillnode.node.spark.schema_upgrade import upgrade_table
 
 COMMIT_SECONDS_MAX: Final = 60.0
 _Action = AddAction | RemoveAction

@@ -32,8 +32,8 @@ from pyarrow import fs
 
 from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
 from rillnode.codecs.errors import ConfigError, RillnodeError, TransportError
+from rillnode.node.spark.delta_log import added_files
 from rillnode.node.spark.files import filesystem, local_path
-from rillnode.node.spark.statistics import added_files
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 FAILURES: Final = (RillnodeError, DeltaError, pa.ArrowException, OSError)

@@ -22,6 +22,7 @@ from rillnode.node.spark.delta_log import (
     LogFile,
     Position,
     TableLog,
+    arrow_schema_of,
     mark,
     open_table,
     saved_position,
@@ -34,7 +35,6 @@ from rillnode.node.spark.job_config import JobConfig, TypedConfig
 from rillnode.node.spark.parquet import TableFile, write_files
 from rillnode.node.spark.parts import Duties, Duty, Part
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.typed.columns import unfit_name
 from rillnode.node.spark.typed.schemas import STREAM
 

@@ -21,10 +21,10 @@ from rillnode.node.spark.delta import (
     commit_unless_changed,
     remove_actions,
 )
+from rillnode.node.spark.delta_log import added_files, file_schema_of
 from rillnode.node.spark.files import remove_files
 from rillnode.node.spark.parquet import described_file, file_rows, partition_directory, write_files
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import added_files, file_schema_of
 
 TARGET_BYTES: Final = 134_217_728
 FILES_MAX: Final = 256

@@ -1,10 +1,19 @@
-"""Parquet files of a Delta table, as one Spark task writes them, with the statistics of each.
+"""Parquet files of a Delta table, as one task writes them, with the statistics of each.
 
-Statistics let readers of the table skip files: a bronze file holds few streams and a narrow range
-of indexes and times.
+Readers skip files by their statistics: a bronze file holds few streams and a narrow range of
+indexes and times. A column of which a file's statistics say nothing is taken by some readers
+(delta-rs, so pandas, pyarrow and DuckDB through it) for one without any value, so that a filter
+finds nothing, unless the table itself names the columns that its statistics are about. And where
+they tell a range but not how many values are null, such a reader takes all rows for being in it. So
+every table names its columns, and every file tells the nulls of each.
+
+Statistics of a file, as JSON: `numRecords`, and by column `minValues`, `maxValues` and `nullCount`.
+A column whose values are all null has no range. Texts are told whole, never cut; times to the
+millisecond, the lower end rounded down and the upper end up.
 """
 
 import datetime
+import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +29,91 @@ from pyarrow import fs
 
 from rillnode.node.spark.files import filesystem, sync_files
 from rillnode.node.spark.schema_upgrade import with_field_ids
-from rillnode.node.spark.statistics import FileStatistics, ranged_columns
+
+_RANGED: Final = (
+    *("stream", "partition", "index", "received_at", "minute"),
+    *("_stream", "_partition", "_index", "_received_at"),
+)
+"""Columns by whose range readers look for rows."""
+STATISTICS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+def ranged_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that statistics of files with these columns are about.
+
+    Only types whose order all readers agree on: neither floating-point numbers, which may be no
+    number, nor binary data, nor what is nested.
+    """
+    return tuple(name for name in _RANGED if name in schema.names and _has_range(schema, name))
+
+
+def statistics_properties(columns: Sequence[str]) -> dict[str, str]:
+    """What a table says of the columns that its statistics are about, as properties of it."""
+    if not columns:
+        return {"delta.dataSkippingNumIndexedCols": "0"}
+    return {STATISTICS_COLUMNS: ",".join(columns)}
+
+
+class FileStatistics:
+    """Statistics of a file, from its rows.
+
+    Args:
+        columns: the columns that they are about, which all rows have.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.rows = 0
+        self._nulls = dict.fromkeys(columns, 0)
+        self._ranges: dict[str, tuple[Any, Any]] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Count some rows."""
+        self.rows += rows.num_rows
+        for name in self._nulls:
+            column = rows.column(name)
+            self._nulls[name] += column.null_count
+            found = pc.min_max(column).as_py()
+            self._widen(name, found["min"], found["max"])
+
+    def to_json(self) -> str:
+        """The statistics as Delta's log holds them."""
+        statistics = {
+            "numRecords": self.rows,
+            "minValues": {name: _low(low) for name, (low, _) in self._ranges.items()},
+            "maxValues": {name: _high(high) for name, (_, high) in self._ranges.items()},
+            "nullCount": self._nulls,
+        }
+        return json.dumps(statistics)
+
+    def _widen(self, name: str, low: Any, high: Any) -> None:
+        if low is None:
+            return
+        if name in self._ranges:
+            low, high = min(low, self._ranges[name][0]), max(high, self._ranges[name][1])
+        self._ranges[name] = (low, high)
+
+
+def _has_range(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None
+    texts = pa.types.is_string(kind), pa.types.is_large_string(kind), pa.types.is_string_view(kind)
+    return any(texts) or pa.types.is_signed_integer(kind)
+
+
+def _low(value: object) -> object:
+    if isinstance(value, datetime.datetime):
+        value = value.astimezone(datetime.UTC)
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value
+
+
+def _high(value: object) -> object:
+    if isinstance(value, datetime.datetime) and value.microsecond % 1_000:
+        return _low(value + _MILLISECOND)
+    return _low(value)
+
 
 FILE_BYTES_MAX: Final = 536_870_912
 ROW_GROUP_BYTES: Final = 33_554_432

@@ -24,10 +24,9 @@ from rillnode.node.spark.delta import (
     open_to_write,
     remove_actions,
 )
-from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.delta_log import added_files, open_table
 from rillnode.node.spark.parquet import file_rows, write_files
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import added_files
 from rillnode.node.spark.tables import GoldTable
 
 FILE_ROWS_MAX: Final = 16_384

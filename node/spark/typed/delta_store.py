@@ -28,7 +28,7 @@ from rillnode.node.spark.delta import (
     remove_actions,
     sync_log,
 )
-from rillnode.node.spark.delta_log import LiveTable
+from rillnode.node.spark.delta_log import LiveTable, added_files, arrow_schema_of
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, sweep
 from rillnode.node.spark.files import filesystem, local_path, remove_files
 from rillnode.node.spark.installed import require_iceberg
@@ -36,7 +36,6 @@ from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
 from rillnode.node.spark.parquet import TableFile, write_parted
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import added_files, arrow_schema_of
 from rillnode.node.spark.typed.arrays import REJECTS, columns_of
 from rillnode.node.spark.typed.columns import Columns, walk
 from rillnode.node.spark.typed.keys import Keyed
@@ -127,19 +126,7 @@ class OpenDeltaTable:
         pair: dict[str, Any] | None = None,
         noted: Mapping[str, Any] | None = None,
     ) -> None:
-        """Commit files that are written; all is durable when this returns.
-
-        Args:
-            added: files in the store's directory.
-            numbers: what the commit leaves.
-            removed: files that go.
-            pair: what `DeltaStore.pair` is to find.
-            noted: what `noted` is to find.
-
-        Raises:
-            Conflict: another writer was first, and nothing was merged.
-            StoreError: `table.pair`, a file is gone.
-        """
+        """Commit files that are written, as `OpenTable` says; of a table with a key, merge them."""
         told = {**({"pair": pair} if pair else {}), **(noted or {})}
         if self._keyed is not None and added:
             self._keyed.merge(self.table, added, numbers, told)

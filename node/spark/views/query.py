@@ -24,6 +24,7 @@ from rillnode.node.spark.delta_log import (
     PLACE,
     Position,
     TableLog,
+    arrow_schema_of,
     mark,
     open_table,
     saved_position,
@@ -32,7 +33,6 @@ from rillnode.node.spark.delta_log import (
 from rillnode.node.spark.erasure import Erasures, applied
 from rillnode.node.spark.parquet import file_rows
 from rillnode.node.spark.schema_upgrade import described
-from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.upsert import Replaced, make_anew, upsert, values_of
 from rillnode.node.spark.views import SILVER
 from rillnode.node.spark.views.planning import (

@@ -17,11 +17,11 @@ from rillnode.node.spark import upsert as upserting
 from rillnode.node.spark.delta import commit_unless_changed
 from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.parquet import write_files
-from rillnode.node.spark.statistics import (
+from rillnode.node.spark.parquet import (
     FileStatistics,
     ranged_columns,
     statistics_properties,
+    write_files,
 )
 from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.upsert import upsert
