@@ -20,6 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -322,11 +323,11 @@ class Landing:
             written = self._engine([msgspec.json.encode(one) for one in tasks])
         except BaseException:
             # Of several tasks, others than the one that has failed may have written files.
-            system, root = filesystem(self._location)
-            found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
-            remove_files(
-                self._location, [one.base_name for one in found if one.base_name.startswith(batch)]
-            )
+            with suppress(OSError):  # why it has failed is what counts
+                system, root = filesystem(self._location)
+                found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+                names = [one.base_name for one in found if one.base_name.startswith(batch)]
+                remove_files(self._location, names)
             raise
         return [file for one in written for file in msgspec.json.decode(one, type=list[TableFile])]
 
@@ -374,7 +375,8 @@ class Landing:
 
     def _tell(self, end: Offset, seconds: float, written: dict[str, Any]) -> None:
         latest = Offset({}, {}) if self._planner.latest is None else self._planner.latest
-        number = self._batch_id if written else self._batch_id + 1
+        # Told from 0 on: one that waits for rows has the number of batches that there are.
+        number = self._batch_id - 1 if written else self._batch_id
         batch = Batch(number, bool(written), seconds, end, latest.positions)
         shown = {key: value for key, value in written.items() if key not in ("id", "query")}
         lost = self._told.get("entries_lost_total")

@@ -14,12 +14,13 @@ from deltalake import DeltaTable
 from msgspec.structs import replace
 
 from fake_sink import FakeSink
-from rillnode.actors.spark.sink_job import PASSING_CODE
+from rillnode.actors.spark.sink_job import PASSING_CODE, SinkStatus
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark import delta, landing as landing_module, parquet
 from rillnode.node.spark.erasure import PLACES, Erasures, ranges_of, sweep
 from rillnode.node.spark.job_config import JobConfig, PythonJobConfig, save_job_config
 from rillnode.node.spark.landing import Landing as PythonLanding, fetch, main
+from rillnode.node.spark.sinks import samples
 from table_readers import plain_rows
 
 CREATED = 1_600_000_000_000
@@ -87,7 +88,10 @@ def test_batches_are_landed_saved_and_reported(tmp_path: Path) -> None:
     landing.report({"table/x": {"state": "running"}})
     landing.report({"table/x": {"state": "running"}})
     (report,) = sink.reports
-    assert (report["state"], report["rows_behind"], report["batch"]) == ("waiting", 0, 5)
+    assert (report["state"], report["rows_behind"], report["batch"]) == ("waiting", 0, 4)
+    status = SinkStatus(kind="python", report=report)
+    told = samples({"bronze": status.document()})["rillnode_spark_batches_total"]
+    assert list(told) == [(("bronze",), 4)]
     assert (report["entries_lost_total"], report["table/x"]) == (0, {"state": "running"})
 
 
