@@ -27,7 +27,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,12 +45,12 @@ from benchmarks.spark import (
     TESTS,
     WARM_BATCHES,
     Figure,
-    cpu_seconds,
     from_node,
-    landed,
+    landing_of,
     run,
     sample_blocks,
     stand_in,
+    stepped,
 )
 from benchmarks.spark_tables import STREAM, land, measure_latency, ours, rate
 from rillnode.codecs.entries import Block
@@ -59,16 +58,16 @@ from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.delta import add_actions
 from rillnode.node.spark.delta_log import TableLog
 from rillnode.node.spark.frames import BRONZE_STRUCT
-from rillnode.node.spark.job_config import PythonJobConfig, TypedConfig
+from rillnode.node.spark.job_config import TypedConfig
+from rillnode.node.spark.landing import fetch, in_process as landing_in_process
 from rillnode.node.spark.maintenance import Maintenance, live_files
 from rillnode.node.spark.parquet import write_files
-from rillnode.node.spark.python_job import Landing
 from rillnode.node.spark.ranges import ClientOptions
 from rillnode.node.spark.session import on_spark, open_session
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.schemas import SchemaSource
-from rillnode.node.spark.typed.work import Engine, in_process
+from rillnode.node.spark.typed.work import Engine, do, in_process
 
 PARTS: Final = ("rate", "latency", "idle", "trickle")
 FIRST: Final = "node -> bronze, sink.spark"
@@ -122,9 +121,9 @@ class Rates:
         self._place = place
         self._rows = rows
         self.cases: Mapping[str, Callable[[], Figure]] = {
-            FIRST: self._landed,
-            "node -> bronze, sink.python": self._landed_in_python,
-            "bronze -> typed, sink.spark": lambda: self._typed(on_spark(spark)),
+            FIRST: lambda: self._landed(on_spark(spark, fetch), 2),
+            "node -> bronze, sink.python": lambda: self._landed(landing_in_process, 1),
+            "bronze -> typed, sink.spark": lambda: self._typed(on_spark(spark, do)),
             "bronze -> typed, sink.python": lambda: self._typed(in_process, tasks=1),
             "bronze -> silver": self._silver,
             "Spark's files -> Parquet": lambda: self._files(parsed=False),
@@ -133,23 +132,8 @@ class Rates:
             "Python loop, delta-rs": self._loop,
         }
 
-    def _landed(self) -> Figure:
-        frame = landed(self._spark, self._options, self._place / "table")
-        return run(frame, "rillnode-landing", self._place, self._rows, self._apart)
-
-    def _landed_in_python(self) -> Figure:
-        options = self._options
-        config = PythonJobConfig(
-            sink=options.sink,
-            url=options.url,
-            node_identity=options.node_identity,
-            key_file=options.key_file,
-            client=options.client,
-            table_dir=str(self._place / "table"),
-            work_dir=str(self._place / "work"),
-            batch_rows_max=BATCH_ROWS,
-        )
-        return self._stepped(Landing(config).step)
+    def _landed(self, engine: Engine, tasks: int) -> Figure:
+        return self._stepped(landing_of(self._options, self._place, engine, tasks).step)
 
     def _typed(self, engine: Engine, tasks: int = 2) -> Figure:
         query = typed_query(self._bronze, self._place / "table", engine, tasks)
@@ -189,16 +173,7 @@ class Rates:
         return self._stepped(step)
 
     def _stepped(self, step: Callable[[], bool]) -> Figure:
-        """What a step of `BATCH_ROWS` rows costs, once it is warm."""
-        for _ in range(WARM_BATCHES):
-            step()
-        begun_at, cpu, steps = time.monotonic(), cpu_seconds(self._apart), 0
-        while step():
-            steps += 1
-        seconds = time.monotonic() - begun_at
-        cpu = cpu_seconds(self._apart) - cpu
-        self._check()
-        return Figure(steps * BATCH_ROWS / seconds, cpu / (steps * BATCH_ROWS) * 1e6)
+        return stepped(step, self._place / "table", self._rows, self._apart)
 
     def _check(self) -> None:
         if (found := DeltaTable(self._place / "table").count()) != self._rows:

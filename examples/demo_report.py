@@ -13,20 +13,12 @@ from pathlib import Path
 from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
 from pyspark.sql import Column, DataFrame, functions as f
+from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rillnode.node.spark.reports import (
-    bar_table,
-    events_per_hour,
-    events_per_key,
-    json_number,
-    json_text,
-    json_time,
-    read_delta,
-    top_by,
-)
+from rillnode.node.spark.frames import read_delta
 from rillnode.node.spark.session import open_session
 
 LEVELS = " ▁▂▃▄▅▆▇█"
@@ -39,6 +31,11 @@ PLACES_SHOWN = 20_000
 
 Hours = dict[datetime, int]
 Place = tuple[float, float, float]
+
+BAR_WIDTH = 40
+
+Point = tuple[str, float]
+"""A label and its value."""
 
 
 def main(args: argparse.Namespace) -> None:
@@ -169,6 +166,89 @@ def save_picture(
     timeline.spines[["top", "right"]].set_visible(False)
     timeline.xaxis.set_major_formatter(ConciseDateFormatter(timeline.xaxis.get_major_locator()))
     figure.savefig(picture, dpi=120)
+
+
+def bar_table(title: str, points: Sequence[Point], *, unit: str = "events") -> Table:
+    """Bars for a terminal, one line per point, scaled to the largest value.
+
+    Labels are shown as they are, without any markup that they might hold.
+    """
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column(unit, justify="right")
+    table.add_column("", width=BAR_WIDTH)
+    largest = max((value for _, value in points), default=0) or 1
+    for label, value in points:
+        bar = Bar(largest, 0, max(value, 0), width=BAR_WIDTH, color="cyan")
+        table.add_row(Text(label), f"{value:,.6g}" if value % 1 else f"{value:,.0f}", bar)
+    return table
+
+
+# Questions to a bronze table. Entries are kept as they came, so that a question says how it reads
+# them: what is no JSON, or has no such field, is null.
+def json_text(path: str) -> Column:
+    """The field of an entry's JSON at a path such as `$.properties.place`, as text."""
+    return f.get_json_object(f.col("data").cast("string"), path)
+
+
+def json_number(path: str) -> Column:
+    """The number in an entry's JSON at a path such as `$.properties.mag`."""
+    return json_text(path).try_cast("double")
+
+
+def json_time(path: str) -> Column:
+    """The time in an entry's JSON at a path, given in milliseconds since 1970."""
+    return f.timestamp_millis(json_text(path).try_cast("bigint"))
+
+
+def events_per_key(rows: DataFrame, key: Column | str, *, limit: int = 20) -> DataFrame:
+    """Number of entries per key, the largest first.
+
+    Columns: key, events. Rows of kind `gap` are no entries.
+    """
+    return (
+        _entries(rows)
+        .groupBy(_column(key).alias("key"))
+        .agg(f.count("*").alias("events"))
+        .orderBy(f.desc("events"), "key")
+        .limit(limit)
+    )
+
+
+def top_by(
+    rows: DataFrame, number: Column, *, label: Column | str = "stream", limit: int = 5
+) -> DataFrame:
+    """The entries with the largest numbers, the largest first.
+
+    Columns: label, number, stream, partition, index. Entries without the number are left out.
+    """
+    return (
+        _entries(rows)
+        .select(
+            _column(label).alias("label"), number.alias("number"), "stream", "partition", "index"
+        )
+        .where(f.col("number").isNotNull())
+        .orderBy(f.desc("number"), "stream", "partition", "index")
+        .limit(limit)
+    )
+
+
+def events_per_hour(rows: DataFrame, time: Column | str = "received_at") -> DataFrame:
+    """Number of entries per hour (UTC), in order; hours without entries are left out.
+
+    Columns: hour, events.
+    """
+    hour = f.date_trunc("hour", _column(time)).alias("hour")
+    counted = _entries(rows).groupBy(hour).agg(f.count("*").alias("events"))
+    return counted.where(f.col("hour").isNotNull()).orderBy("hour")
+
+
+def _entries(rows: DataFrame) -> DataFrame:
+    return rows.where(f.col("kind") != "gap")
+
+
+def _column(column: Column | str) -> Column:
+    return f.col(column) if isinstance(column, str) else column
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Blocks of entries to Arrow record batches, without Python work per entry of kind `bytes`.
+"""Fetches ranges of entries, and makes Arrow record batches of them.
 
 A block keeps its entries' lengths and data apart, as Arrow does: the lengths are summed up to
-offsets and the data is taken as it lies. What belongs to a whole block (stream, partition, time,
-kind) is held once per block and repeated by Arrow and numpy.
+offsets and the data is taken as it lies, without Python work per entry of kind `bytes`. What
+belongs to a whole block (stream, partition, time, kind) is held once per block and repeated by
+Arrow and numpy. A thread fetches the next blocks while Spark takes the last ones; at most two
+fetches are held in memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +37,8 @@ from rillnode.node.entries import (
     name_of,
     reader_of,
 )
+from rillnode.node.spark.offsets import Range, data_loss
+from rillnode.node.spark.ranges import ClientOptions, fetch_ranges
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 _Int64s = npt.NDArray[np.int64]
@@ -261,3 +266,52 @@ def _binary(
     data = parts[0] if len(parts) == 1 else b"".join(parts)
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(lengths), buffers, nulls)
+
+
+BATCH_BYTES_MAX: Final = 4_194_304
+BATCH_ROWS_MAX: Final = 16_384
+
+_Item = TypeVar("_Item")
+
+
+def read_ranges(
+    options: ClientOptions, ranges: Iterable[Range], *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """Read ranges in order as batches of the bronze schema.
+
+    Raises:
+        RequestError: entries were trimmed and `fail_on_data_loss` is set, or the node's answers
+            leave a hole.
+        CodecError: a block is damaged.
+        TransportError: the node cannot be reached.
+    """
+    builder = BatchBuilder()
+    for part, blocks in ahead(fetch_ranges(options, ranges)):
+        if part.gap:
+            if fail_on_data_loss:
+                raise data_loss(part)
+            builder.add_gap(*_place(part), created_at=part.created_at)
+        for block in blocks:
+            stream, partition, start, until = _place(part)
+            builder.add_block(stream, partition, block, start, until, created_at=part.created_at)
+            if builder.data_bytes >= BATCH_BYTES_MAX or builder.rows >= BATCH_ROWS_MAX:
+                yield builder.finish()
+                builder = BatchBuilder()
+    if builder.rows:
+        yield builder.finish()
+
+
+def _place(part: Range) -> tuple[str, int, int, int]:
+    return part.stream, part.partition, part.start, part.until
+
+
+def ahead(source: Generator[_Item, None, None]) -> Generator[_Item, None, None]:
+    """Run a generator in a thread, one item ahead of who takes them; errors come through."""
+    with ThreadPoolExecutor(1, "rillnode-fetch") as thread:
+        try:
+            coming = thread.submit(next, source, None)
+            while (item := coming.result()) is not None:
+                coming = thread.submit(next, source, None)
+                yield item
+        finally:
+            thread.submit(source.close).result()

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Final, Self
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from rillnode.actors.core.patterns import may_share
 from rillnode.node.config.kinds import Count, Name, TableLocation
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import KeyPath, format_path
@@ -76,8 +77,9 @@ class SparkSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True
     """A Spark job that writes streams into a Delta table, exactly once.
 
     Attributes:
-        checkpoint_dir: Directory of the query's checkpoint. Default: `_checkpoints/<name>` in
-            `table_dir`, which must be a directory then.
+        checkpoint_dir: Directory that no other job may use; silver's checkpoint is beside it if
+            `silver_dir` is a URL. Default: `_checkpoints/<name>` in `table_dir`, which must be a
+            directory then.
         silver_dir: Directory of the silver table: every event once, decoded. Without it there is
             none.
         gold_dir: Directory of the gold tables: what happened per minute. It needs `silver_dir`.
@@ -339,8 +341,11 @@ def _table_dirs(table: SinkTables) -> Iterator[Problem]:
     taken: dict[Location, KeyPath] = {}
     for path, key, place in sorted(_places(table), key=lambda one: one[1] != "table_dir"):
         for other, owner in taken.items():
-            # Sinks of Spark may share a bronze table.
+            # Sinks of Spark may share a bronze table, and each has its streams there.
             shared = key == owner[-1] == "table_dir" and path[1] == owner[1] == "spark"
+            if shared:
+                mine, theirs = (table.spark[int(one[2])].streams for one in (path, owner))
+                shared = not any(may_share(one, two) for one in mine for two in theirs)
             if place.overlaps(other) and not shared:
                 text = f"must lie apart from {format_path(owner)}, {other}"
                 yield Problem((*path, key), "config.conflict", text)

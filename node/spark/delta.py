@@ -7,7 +7,7 @@ because the node may trim entries after that.
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -16,21 +16,18 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from rillnode.node.spark.delta_log import added_files, arrow_schema_of, file_schema_of
 from rillnode.node.spark.files import local_path, locked_directory, sync_files
-from rillnode.node.spark.parquet import TableFile, described_file, file_rows, read_statistics
-from rillnode.node.spark.schema_upgrade import upgrade_table
-from rillnode.node.spark.statistics import (
-    added_files,
-    arrow_schema_of,
-    file_schema_of,
-    names_its_statistics,
+from rillnode.node.spark.parquet import (
+    STATISTICS_COLUMNS,
+    TableFile,
+    file_rows,
+    ranged_columns,
     statistics_properties,
-    undescribed_files,
 )
+from rillnode.node.spark.schema_upgrade import upgrade_table
 
 COMMIT_SECONDS_MAX: Final = 60.0
-_DESCRIBED_AT_ONCE: Final = 256
-"""Files of one transaction that gives files new statistics."""
 _Action = AddAction | RemoveAction
 _LOG_PROPERTIES: Final = {
     # A commit per trigger makes thousands of log files a day; readers need few of them.
@@ -51,12 +48,23 @@ def open_to_write(location: str, schema: Schema) -> DeltaTable:
     except TableNotFoundError:
         table = create_table(location, schema)
     before = table.version()
-    if upgrade_table(table, schema):
-        sync_log(location, before, table.version())
-    if not names_its_statistics(table):
-        upgrade_statistics(location)
-        table.update_incremental()
+    upgrade_table(table, schema)
+    name_statistics(table)
+    sync_log(location, before, table.version())
     return table
+
+
+def name_statistics(table: DeltaTable) -> None:
+    """Let a table say what all of its files' statistics are about, where that is less than before.
+
+    Of a column that it has got later the files from before say nothing, and it never names that.
+    """
+    told = table.metadata().configuration.get(STATISTICS_COLUMNS, "").split(",")
+    columns = [one for one in ranged_columns(file_schema_of(table)) if one in told]
+    wanted = statistics_properties(columns)
+    if not wanted.items() <= table.metadata().configuration.items():
+        table.alter.set_table_properties(wanted)
+        table.update_incremental()
 
 
 def create_table(
@@ -70,7 +78,7 @@ def create_table(
     in_files = [one for one in pa.schema(schema.to_arrow()) if one.name not in partition_by]
     configuration = {
         **_LOG_PROPERTIES,
-        **statistics_properties(pa.schema(in_files)),
+        **statistics_properties(ranged_columns(pa.schema(in_files))),
         **(properties or {}),
     }
     DeltaTable.create(
@@ -83,57 +91,6 @@ def create_table(
     )
     sync_log(location, -1, 0)
     return DeltaTable(location)
-
-
-def upgrade_statistics(location: str) -> str | None:
-    """Make a table of an earlier version say what its files' statistics are about, and tell nulls.
-
-    Returns:
-        What was done, for the log; None where nothing was to do.
-    """
-    try:
-        table = DeltaTable(location)
-    except TableNotFoundError:
-        return None
-    before, described = table.version(), 0
-    schema = file_schema_of(table)
-    if not names_its_statistics(table):
-        table.alter.set_table_properties(statistics_properties(schema))
-        table.update_incremental()
-    waiting = undescribed_files(table)
-    while waiting:
-        some, waiting = waiting[:_DESCRIBED_AT_ONCE], waiting[_DESCRIBED_AT_ONCE:]
-        described += _describe(location, table, some)
-    if table.version() == before:
-        return None
-    sync_log(location, before, table.version())
-    return f"{location} tells what its statistics are about; {described} files got new ones"
-
-
-def _describe(location: str, table: DeltaTable, files: Sequence[Mapping[str, Any]]) -> int:
-    """Give files of a table new statistics; returns how many of them.
-
-    An action that adds a file again replaces the one before it. A file that is no longer in the
-    table is left out: it would be in it again.
-    """
-    schema = file_schema_of(table)
-    found: dict[str, AddAction] = {}
-    for file in files:
-        one = described_file(file)
-        with suppress(FileNotFoundError):  # who reads the table is told so, too
-            found[one.name] = AddAction(
-                one.name,
-                one.size,
-                dict(one.partition),
-                file["modification_time"],
-                data_change=False,
-                stats=read_statistics(location, one.name, schema),
-            )
-    while True:
-        paths = found.keys() & {file["path"] for file in undescribed_files(table)}
-        actions: list[_Action] = [found[one] for one in sorted(paths)]
-        if not actions or commit_unless_changed(location, table, actions):
-            return len(actions)
 
 
 def commit_unless_changed(

@@ -21,12 +21,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
+import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.parquet import filesystem
-from rillnode.node.spark.statistics import added_files
+from rillnode.node.spark.files import filesystem
 
 TIME_COLUMN: Final = "received_at"
 """The column whose range in a file lets readers skip it."""
@@ -412,6 +412,23 @@ class TableLog:
             return DeltaTable(self.location, version=version)
         except (DeltaError, OSError) as error:
             raise _lost(self.location, version) from error
+
+
+def added_files(table: DeltaTable) -> list[dict[str, Any]]:
+    """A table's files, as `get_add_actions` has them, with their paths as they are."""
+    files: list[dict[str, Any]] = pa.table(table.get_add_actions()).to_pylist()
+    return [{**one, "path": unquote(one["path"])} for one in files]
+
+
+def arrow_schema_of(table: DeltaTable) -> pa.Schema:
+    """A table's columns as an Arrow schema."""
+    return pa.schema(table.schema().to_arrow())
+
+
+def file_schema_of(table: DeltaTable) -> pa.Schema:
+    """The columns of a table that its files have: those that it is not partitioned by."""
+    parted = table.metadata().partition_columns
+    return pa.schema([one for one in arrow_schema_of(table) if one.name not in parted])
 
 
 def live_files(table: DeltaTable, time_column: str = TIME_COLUMN) -> list[LogFile]:

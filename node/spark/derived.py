@@ -3,9 +3,13 @@
 Bronze must land whatever happens to them, because the node keeps entries for it only this long. So
 the failures of one end nothing, neither bronze nor another of them: they are told, and tried again
 after growing pauses.
+
+A replay makes them anew from bronze. Readers see the old tables until the new ones are whole. One
+that dies leaves the old ones as they are; the next one begins again.
 """
 
 import heapq
+import shutil
 import sys
 import threading
 import time
@@ -17,26 +21,32 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rillnode.codecs.errors import StoreError
-from rillnode.node.spark.checkpoint import own_checkpoint
+from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta_log import TableLog, saved_position
 from rillnode.node.spark.erasure import Erasures, sweep
-from rillnode.node.spark.files import absolute
+from rillnode.node.spark.files import absolute, local_path, own_checkpoint
 from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.offsets import Positions
-from rillnode.node.spark.parts import LOOK_SECONDS, Behind, Part, upgrade_tables
+from rillnode.node.spark.parts import (
+    LOOK_SECONDS,
+    Behind,
+    Duties,
+    Duty,
+    Part,
+    duty_of,
+    view_of,
+)
 from rillnode.node.spark.session import SPARK_FAILURES
 from rillnode.node.spark.silver import start_silver
 from rillnode.node.spark.tables import LAG
 from rillnode.node.spark.upsert import upsert
 from rillnode.node.spark.views.planning import gold_views
-from rillnode.node.spark.views.query import ViewQuery
-from rillnode.node.spark.views.running import Duties, Duty, duty_of, view_of
-from rillnode.node.spark.views.source import SilverSource
+from rillnode.node.spark.views.query import SilverSource, ViewQuery
 
 LAG_SECONDS: Final = 20.0
 """Time between two looks at the consumers."""
@@ -92,7 +102,7 @@ class LagNotes:
         if not rows:
             return
         batches = [pa.RecordBatch.from_pylist(rows, schema=LAG.schema)]
-        upsert(self._location, LAG, pa.Table.from_batches(batches))
+        upsert(self._location, LAG.slot, pa.Table.from_batches(batches))
         with self._lock:
             for minute, of_minute in noted.items():
                 if self._noted[minute] is of_minute:
@@ -121,13 +131,15 @@ class Derived:
     Args:
         session: Spark.
         config: which tables there are, and how they are made.
-        drain_file: while this file exists, silver begins no batch.
+        drain_file: made when it is to end: while this file exists, silver begins no batch.
     """
 
     def __init__(self, session: SparkSession, config: DerivedConfig, drain_file: Path) -> None:
         self._session = session
         self._config = config
         self._drain_file = drain_file
+        drain_file.parent.mkdir(parents=True, exist_ok=True)
+        drain_file.unlink(missing_ok=True)
         self._bronze_dir = absolute(config.bronze_dir)
         self._silver_dir = absolute(config.silver_dir)
         self._bronze_log, self._silver_log = TableLog(self._bronze_dir), TableLog(self._silver_dir)
@@ -163,7 +175,6 @@ class Derived:
             PySparkException: the query failed.
         """
         self._own()
-        upgrade_tables(self._config.tables)
         self._start_silver({"availableNow": True}).awaitTermination()
         sweep(self._silver_dir, Erasures(self._bronze_dir).erased())
         silver = self._silver_log.open()
@@ -172,7 +183,6 @@ class Derived:
 
     def start(self) -> None:
         """Begin to run; `step` keeps it running."""
-        upgrade_tables(self._config.tables)
         self._views.start()
 
     def step(self) -> None:
@@ -194,7 +204,7 @@ class Derived:
             self._start_at = time.monotonic() + self._silver.failed(error)
 
     def finish(self, deadline: float | None = None) -> None:
-        """Let batch and step end, and stop; the drain file must be there.
+        """Let batch and step end, and stop.
 
         Args:
             deadline: when to stop waiting for them, by the monotonic clock.
@@ -203,11 +213,13 @@ class Derived:
             deadline = time.monotonic() + STOP_SECONDS
         query = self._query
         if query is not None:
+            self._drain_file.touch()
             while query.isActive and query.status["isTriggerActive"]:
                 if time.monotonic() >= deadline:
                     break
                 time.sleep(_POLL_SECONDS)
             query.stop()
+            self._drain_file.unlink(missing_ok=True)
         self._views.finish(deadline)
         self._owned.close()
 
@@ -264,3 +276,73 @@ class Derived:
         done = None if table is None else self._maintenance.step(table)
         if done:
             print(f"silver: {done}", file=sys.stderr, flush=True)
+
+
+_NEW: Final = ".replay"
+_OLD: Final = ".replaced"
+
+
+def replay(
+    session: SparkSession, config: DerivedConfig, drain_file: Path, say: Callable[[str], None]
+) -> None:
+    """Make the tables anew; returns when they are in their place.
+
+    Only local tables: an object store cannot put a directory in the place of another.
+
+    Raises:
+        ConfigError: a table is not local.
+        StoreError: `pipeline.busy`, a job is making these tables.
+    """
+    silver, checkpoint = _local(config.silver_dir), _local(config.checkpoint_dir)
+    gold = None if config.gold_dir is None else _local(config.gold_dir)
+    views = [_local(one.dir) for one in config.views]
+    places = [silver, *views] if gold is None else [silver, gold, *views]
+    if not checkpoint.is_relative_to(silver):
+        places.append(checkpoint)
+    for place in places:
+        shutil.rmtree(_beside(place, _NEW), ignore_errors=True)
+    fresh = replace(
+        config,
+        silver_dir=str(_beside(silver, _NEW)),
+        gold_dir=None if gold is None else str(_beside(gold, _NEW)),
+        views=tuple(
+            replace(one, dir=str(_beside(place, _NEW)))
+            for one, place in zip(config.views, views, strict=True)
+        ),
+        checkpoint_dir=str(
+            _beside(silver, _NEW) / checkpoint.relative_to(silver)
+            if checkpoint.is_relative_to(silver)
+            else _beside(checkpoint, _NEW)
+        ),
+    )
+    with own_tables(config):
+        derived = Derived(session, fresh, drain_file)
+        derived.run_once(say)
+        derived.finish()
+        if gold is not None and (gold / LAG.name).exists():
+            # The lag was told by the job that landed bronze; nothing can tell it again.
+            shutil.copytree(gold / LAG.name, _beside(gold, _NEW) / LAG.name)
+        for place in places:
+            _put_in_place(place)
+            say(f"made anew: {place}")
+
+
+def _put_in_place(place: Path) -> None:
+    old, new = _beside(place, _OLD), _beside(place, _NEW)
+    shutil.rmtree(old, ignore_errors=True)
+    if place.exists():
+        place.rename(old)
+    if new.exists():  # without any bronze there is nothing to make
+        new.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(place: Path, suffix: str) -> Path:
+    return place.with_name(place.name + suffix)
+
+
+def _local(location: str) -> Path:
+    path = local_path(location)
+    if path is None:
+        raise ConfigError("spark.table", f"{location} is not local; only local tables are replayed")
+    return path

@@ -8,7 +8,7 @@ from rillnode.node.doctor.finding import Finding
 from rillnode.node.entries import Readers
 from rillnode.node.installed import install_command
 from rillnode.node.spark.config import sinks_of
-from rillnode.node.spark.java import java_home
+from rillnode.node.spark.installed import java_home
 
 
 def java(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:

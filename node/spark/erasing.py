@@ -20,7 +20,7 @@ from pyarrow import fs
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.entries import Readers
 from rillnode.node.spark import maintenance, upsert
-from rillnode.node.spark.bronze_files import read_file, streams_in
+from rillnode.node.spark.bronze import read_file, streams_in
 from rillnode.node.spark.delta_log import (
     ERASURE,
     LogFile,
@@ -31,18 +31,17 @@ from rillnode.node.spark.delta_log import (
 )
 from rillnode.node.spark.erasure import PLACES, Erased, Erasures, applied, counted, ranges_of, sweep
 from rillnode.node.spark.explaining import FAILURES, explain
+from rillnode.node.spark.files import filesystem, remove_files
 from rillnode.node.spark.job_config import DerivedConfig, TypedConfig, ViewConfig
-from rillnode.node.spark.parquet import filesystem, remove_files
-from rillnode.node.spark.predicates import Flags, Predicates
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.tables import DERIVED, GOLD
 from rillnode.node.spark.typed.arrays import REJECTS
 from rillnode.node.spark.typed.columns import Columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan, said_by
-from rillnode.node.spark.typed.delta_store import REWRITTEN_KEEP_HOURS
-from rillnode.node.spark.typed.evolution import present_columns
-from rillnode.node.spark.typed.formats import stores_of
-from rillnode.node.spark.typed.pairs import Pairs
+from rillnode.node.spark.typed.delta_store import REWRITTEN_KEEP_HOURS, stores_of
+from rillnode.node.spark.typed.judging import Flags, Predicates
+from rillnode.node.spark.typed.query import Pairs
+from rillnode.node.spark.typed.store import present_columns
 from rillnode.node.spark.typed.tables import of_stream
 
 if TYPE_CHECKING:  # few have what it needs

@@ -35,18 +35,17 @@ from rillnode.node.spark.delta import (
     open_to_write,
     remove_actions,
 )
-from rillnode.node.spark.delta_log import ERASURE, Numbered, open_table
+from rillnode.node.spark.delta_log import ERASURE, Numbered, added_files, file_schema_of, open_table
+from rillnode.node.spark.files import remove_files
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import (
     TableFile,
     described_file,
     file_rows,
     partition_directory,
-    remove_files,
     write_files,
 )
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import added_files, file_schema_of
 from rillnode.node.spark.tables import Column, arrow_schema
 
 _ATTEMPTS: Final = 100

@@ -1,23 +1,40 @@
-"""Explains what has ended a job or a query, in one line and an exit code.
+"""Explains what has ended a job or a query, and what is wrong with tables and their stores.
 
 Where its tables cannot be written that is the reason, whatever the error says. A job looks whether
-they can before it begins, too.
+they can before it begins, too, and whether an object store can hold tables at all.
+
+Delta's log is a row of numbered files, and a commit is the making of the next one. In a directory
+the system sees to it that two writers cannot both make it. An object store must do so: it must
+refuse to write an object that is there already if it is asked to (`If-None-Match: *`), as Amazon S3
+and most others do. One that ignores the question lets the second writer overwrite the first one's
+commit, and its rows are gone. No lock of ours could help where others write, too.
 """
 
+import json
+import os
 import re
 import sys
-from collections.abc import Iterable
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyarrow import fs
 
 from rillnode.actors.spark.sink_job import CONFIGURATION_CODE, PASSING_CODE
-from rillnode.codecs.errors import RillnodeError, TransportError
-from rillnode.node.spark.parquet import filesystem
-from rillnode.node.spark.verify import damaged_versions
+from rillnode.codecs.errors import ConfigError, RillnodeError, TransportError
+from rillnode.node.spark.delta_log import added_files
+from rillnode.node.spark.files import filesystem, local_path
+from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 FAILURES: Final = (RillnodeError, DeltaError, pa.ArrowException, OSError)
 """What may go wrong outside, as the libraries of tables raise it; `session.py` has Spark's."""
@@ -123,3 +140,160 @@ def first_line(error: BaseException) -> str:
     """What an error says first; its kind where it says nothing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+_VERSION: Final = re.compile(r"(\d{20})\.json")
+
+
+def verify(location: str) -> Iterator[str]:
+    """Everything that is wrong with a table, each with what helps; nothing where all is well.
+
+    It reads the whole log, and of each file its end, where Parquet keeps what is in it.
+    """
+    system, root = filesystem(location)
+    damaged = list(damaged_versions(location))
+    yield from damaged
+    if damaged:
+        return
+    try:
+        table = DeltaTable(location)
+    except TableNotFoundError:
+        yield f"{location}: there is no table"
+        return
+    except (DeltaError, OSError) as error:
+        yield f"{location}: the log cannot be read: {error}"
+        return
+    for file in added_files(table):
+        path = f"{root}/{file['path']}"
+        if why := _wrong_with(system, path, file):
+            yield f"{path}: {why}; put it back from a copy, or land the table anew"
+
+
+def damaged_versions(location: str) -> Iterator[str]:
+    """The versions of a table's log that cannot be read, each with its file and what helps."""
+    system, root = filesystem(location)
+    selector = fs.FileSelector(f"{root}/_delta_log", allow_not_found=True)
+    for info in sorted(system.get_file_info(selector), key=lambda one: one.path):
+        version = _VERSION.fullmatch(info.base_name)
+        if version is None:
+            continue
+        with system.open_input_stream(info.path) as stream:
+            lines = stream.read().splitlines()
+        try:
+            for line in lines:
+                json.loads(line)
+        except ValueError as error:
+            yield _damaged(location, info.path, int(version[1]), str(error))
+            continue
+        if not lines:
+            yield _damaged(location, info.path, int(version[1]), "it is empty")
+
+
+def _damaged(location: str, path: str, version: int, why: str) -> str:
+    return (
+        f"the log of {location} is damaged: {path}, version {version}: {why}. Put this file back "
+        "from a copy; nothing is lost meanwhile. Without one stop the node, and remove it if it is "
+        "the last, and of a bronze table the checkpoint: what the node still has is landed again"
+    )
+
+
+def _wrong_with(system: fs.FileSystem, path: str, file: dict[str, Any]) -> str:
+    """What is wrong with a file that the log names; empty where nothing is."""
+    try:
+        with pq.ParquetFile(path, filesystem=system) as parquet:
+            rows = int(parquet.metadata.num_rows)
+    except FileNotFoundError:
+        return "the file is gone"
+    except (pa.ArrowException, OSError) as error:
+        return f"the file cannot be read: {str(error).splitlines()[0]}"
+    expected = file.get("num_records")
+    if expected is not None and rows != expected:
+        return f"the file has {rows} rows, and the log says {expected}"
+    return ""
+
+
+def is_made(location: str) -> bool:
+    """Whether a table was made there, damaged or not."""
+    system, root = filesystem(location)
+    selector = fs.FileSelector(f"{root}/_delta_log", allow_not_found=True)
+    return bool(system.get_file_info(selector))
+
+
+_TRIAL: Final = "_commit_trial"
+_WRITERS: Final = 4
+_ROUNDS: Final = 3
+_MEETING_SECONDS: Final = 60.0
+_CONDITIONAL: Final = "AWS_CONDITIONAL_PUT"
+_LOCKING: Final = "AWS_S3_LOCKING_PROVIDER"
+
+
+def check_stores(
+    locations: Iterable[str], environment: Mapping[str, str] = os.environ
+) -> list[str]:
+    """Find out whether tables may lie at these locations; takes some requests for each store.
+
+    Returns:
+        What the job's log should say of them.
+
+    Raises:
+        ConfigError: `spark.store`, a store cannot keep two writers apart, or is not to.
+        OSError, DeltaError: a store is not reached, or refuses us.
+    """
+    stores: dict[str, str] = {}
+    for location in locations:
+        if local_path(location) is None:
+            stores.setdefault(
+                f"{urlsplit(location).scheme}://{urlsplit(location).netloc}", location
+            )
+    if not stores:
+        return []
+    if environment.get(_CONDITIONAL, "").lower() == "disabled":
+        raise _unsafe(f"{_CONDITIONAL}=disabled is in the environment: take it out")
+    for store, location in stores.items():
+        if not _keeps_apart(location):
+            raise _unsafe(
+                f"{store} ignores `If-None-Match` and overwrites what is there: keep the tables in "
+                "a store that honours it, or in a directory"
+            )
+    if environment.get(_LOCKING):
+        return [f"{_LOCKING} has no effect: commits are kept apart by conditional writes"]
+    return []
+
+
+def _keeps_apart(location: str) -> bool:
+    """Whether of commits of one version at one time, tried on a table of its own, one succeeds.
+
+    They must come together: who finds that another was first does not even try. So one round may
+    miss a store that overwrites, but hardly all of them; one that does not is never taken for one.
+    """
+    trial = f"{location}/{_TRIAL}/{uuid.uuid4()}"
+    try:
+        DeltaTable.create(trial, Schema.from_arrow(BRONZE_SCHEMA))
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            for _ in range(_ROUNDS):
+                meeting = threading.Barrier(_WRITERS, timeout=_MEETING_SECONDS)
+                tables = [DeltaTable(trial) for _ in range(_WRITERS)]
+                if sum(pool.map(partial(_commits, meeting), tables)) > 1:
+                    return False
+        return True
+    finally:
+        system, path = filesystem(f"{location}/{_TRIAL}")
+        with suppress(OSError):  # it is in nobody's way
+            system.delete_dir(path)
+
+
+def _commits(meeting: threading.Barrier, table: DeltaTable) -> bool:
+    """Commit to a table's next version, if nobody else has; whether it was done."""
+    properties = CommitProperties(max_commit_retries=0)
+    meeting.wait()
+    try:
+        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+    except CommitFailedError:
+        return False
+    return True
+
+
+def _unsafe(text: str) -> ConfigError:
+    return ConfigError(
+        "spark.store", f"{text}. Without, two writers could overwrite each other's commits"
+    )

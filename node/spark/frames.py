@@ -4,14 +4,17 @@ Spark reads directories by itself. For an object store it would need Hadoop's co
 no part of PySpark; there its tasks read with pyarrow, as all our formats do.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, cast
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.parquet import file_rows
 from rillnode.node.spark.schema_upgrade import conform
@@ -44,3 +47,18 @@ def _reader(
                     yield conform(rows, schema)
 
     return read
+
+
+def read_delta(spark: SparkSession, table: str) -> DataFrame:
+    """The rows of a Delta table's present version, for a Spark without Delta's own jar.
+
+    Spark reads the Parquet files that the table's log names, and no others: what failed tasks or
+    merges have left in the directory is not part of the table.
+
+    Raises:
+        ConfigError: the table needs more of its reader than a list of files.
+    """
+    # One that is not there fails as `deltalake` has it.
+    present = open_table(table) or DeltaTable(table)
+    schema = StructType.fromJson(json.loads(present.schema().to_json()))
+    return frame_of(spark, present.file_uris(), schema)

@@ -22,22 +22,21 @@ from rillnode.node.spark.delta_log import (
     LogFile,
     Position,
     TableLog,
+    arrow_schema_of,
     mark,
     open_table,
     saved_position,
     sizes,
 )
-from rillnode.node.spark.files import absolute
+from rillnode.node.spark.files import absolute, remove_files
 from rillnode.node.spark.frames import frame_of
 from rillnode.node.spark.functions import TableFunction, load_functions
 from rillnode.node.spark.job_config import JobConfig, TypedConfig
-from rillnode.node.spark.parquet import TableFile, remove_files, write_files
-from rillnode.node.spark.parts import Part
+from rillnode.node.spark.parquet import TableFile, write_files
+from rillnode.node.spark.parts import Duties, Duty, Part
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.typed.columns import unfit_name
 from rillnode.node.spark.typed.schemas import STREAM
-from rillnode.node.spark.views.running import Duties, Duty
 
 EMPTY_VERSIONS_MAX: Final = 100
 """Versions without a row for a table after which it notes that it has seen them."""

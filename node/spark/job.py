@@ -1,32 +1,48 @@
-"""The Spark job of a sink, a process of its own: streams of a node into a bronze Delta table.
+"""Runs the jobs of Spark sinks: bronze landed by Spark's tasks, and the tables made of it.
 
     python -m rillnode.node.spark.job CONFIG.json [--available-now] [--watch-stdin]
+    python -m rillnode.node.spark.job APPLICATION.json --report-to FD
 
-`jobs.py` says how it is stopped and how it ends. The same file runs under `spark-submit` with
+`jobs.py` says how a job is stopped and how it ends. The same file runs under `spark-submit` with
 `"master": null`.
+
+The second form is an application for the jobs of all sinks of a node with the same Spark settings:
+one Java virtual machine is enough for them. The node tells on standard input, a JSON object a line,
+what is to run, `{"start": NUMBER, "config": FILE}`, and what is to end after its batch, `{"stop":
+NUMBER}`. It is told in the same way, over the file that it has opened, what has ended: `{"ended":
+NUMBER, "code": CODE, "words": REASON}`, with the codes of a job of its own. Each job has a thread
+and a pool of the scheduler; the failure of one ends no other. The end of standard input ends them
+all, and so do SIGTERM and SIGINT. So does the end of Java: a new process makes another.
 """
 
 import argparse
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from deltalake import DeltaTable
+import msgspec
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from rillnode.node.spark import bronze, landing
-from rillnode.node.spark.checkpoint import own_checkpoint, sync_commits
+from rillnode.actors.core.threads import SYSTEM_THREADS, Running
+from rillnode.actors.spark.sink_job import CONFIGURATION_CODE
+from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.derived import LAG_SECONDS, Derived
-from rillnode.node.spark.erasing import Lake, Sweeps
-from rillnode.node.spark.explaining import check_places, explain_end
-from rillnode.node.spark.files import absolute
+from rillnode.node.spark.explaining import check_places, check_stores, explain_end
+from rillnode.node.spark.files import absolute, own_checkpoint
 from rillnode.node.spark.function_query import function_tables
-from rillnode.node.spark.job_config import JobConfig, read_config
+from rillnode.node.spark.job_config import (
+    ApplicationConfig,
+    Command,
+    DerivedConfig,
+    Ended,
+    JobConfig,
+    read_config,
+)
 from rillnode.node.spark.jobs import (
     DRAIN_SECONDS,
     add_bounds,
@@ -34,44 +50,42 @@ from rillnode.node.spark.jobs import (
     run_job,
     say,
     stop_on_signals,
+    watch_stdin,
 )
-from rillnode.node.spark.landing import leave_overtaken
-from rillnode.node.spark.maintenance import Maintenance
-from rillnode.node.spark.object_store import check_stores
-from rillnode.node.spark.parts import upgrade_tables
-from rillnode.node.spark.planning import save
-from rillnode.node.spark.progress import Batch, Table, read_progress, report_of
+from rillnode.node.spark.landing import LOCK_SECONDS, Landing, fetch, land
+from rillnode.node.spark.parts import typed_views
 from rillnode.node.spark.ranges import ask
-from rillnode.node.spark.session import SPARK_FAILURES, end_session, on_spark, open_session
+from rillnode.node.spark.session import (
+    SPARK_FAILURES,
+    end_session,
+    is_running,
+    on_spark,
+    open_session,
+    use_here,
+)
 from rillnode.node.spark.typed.tables import TypedTables
-from rillnode.node.spark.views.running import typed_views
+from rillnode.node.spark.typed.work import do
 
-LOCK_SECONDS: Final = 60.0
-_POLL_SECONDS: Final = (0.25, 1.0)
-"""Least and most time between two looks at a query and its table: a fifth of that of batches."""
-_DRAIN_POLL_SECONDS: Final = 0.05
-_PROGRESS_SECONDS: Final = 5.0
-"""Time between two looks at what Spark tells of a query whose table has not changed. It is a long
-text where there are many streams, most of which say nothing for most of the time."""
-
-
-class _Made(Protocol):
-    """Tables that the job makes of bronze."""
-
-    def start(self) -> None: ...
-    def run_once(self) -> None: ...
-    def finish(self, deadline: float) -> None: ...
-    def report(self) -> dict[str, dict[str, object]]: ...
+_END_SECONDS: Final = DRAIN_SECONDS + 5.0
+"""How long jobs are waited for that are to end: a little longer than they wait for their batch."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job until it is told to stop; returns its exit code."""
-    text = "Land a node's streams in a Delta table."
-    return run_job("rillnode.node.spark.job", text, _run_alone, arguments, add_bounds)
+    text = "Land a node's streams in Delta tables, with Spark."
+    return run_job("rillnode.node.spark.job", text, _run_process, arguments, _add_options)
 
 
-def _run_alone(options: argparse.Namespace, stop: threading.Event) -> tuple[str, int]:
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add_bounds(parser)
+    text = "run the jobs that the node tells of, and tell there what has ended"
+    parser.add_argument("--report-to", type=int, metavar="FD", help=text)
+
+
+def _run_process(options: argparse.Namespace, stop: threading.Event) -> tuple[str, int]:
     with quiet_stderr(), ExitStack() as opened:
+        if options.report_to is not None:
+            return _run_application(options.config, options.report_to, stop)
 
         def spark(config: JobConfig) -> SparkSession:
             session = open_session(
@@ -82,6 +96,7 @@ def _run_alone(options: argparse.Namespace, stop: threading.Event) -> tuple[str,
             )
             opened.callback(end_session, session)
             stop_on_signals(stop)  # Spark has put its own handler for SIGINT in place
+            SYSTEM_THREADS.start(lambda: _drain(session, stop), "drain")
             return session
 
         return run(options.config, stop, spark, available_now=options.available_now)
@@ -94,12 +109,12 @@ def run(
     *,
     available_now: bool = False,
 ) -> tuple[str, int]:
-    """Run a sink's queries until they end or `stop` is set.
+    """Run a sink's job until it ends or `stop` is set.
 
     Args:
         config_file: the job's configuration.
         stop: set where the running batch is to be the last.
-        spark: gives the session to run them in, when all that needs none is well.
+        spark: gives the session to run in, when all that needs none is well.
         available_now: end where the streams end now.
 
     Returns:
@@ -111,211 +126,153 @@ def run(
         places = config.places
         check_places(places)
         with own_checkpoint(config.checkpoint_dir, seconds=LOCK_SECONDS):
-            _run(config, stop, spark, available_now=available_now)
+            for text in check_stores(config.locations):
+                say(text)
+            session = spark(config)
+            if not stop.is_set():
+                _land(session, config, stop, available_now=available_now)
     except SPARK_FAILURES as error:
         return explain_end(error, places)
     return "", 0
 
 
-def _run(
-    config: JobConfig,
-    stop: threading.Event,
-    spark: Callable[[JobConfig], SparkSession],
-    *,
-    available_now: bool,
+def _land(
+    session: SparkSession, config: JobConfig, stop: threading.Event, *, available_now: bool
 ) -> None:
-    """Run the query from the node's sink to the table until it ends or `stop` is set.
+    """Land bronze, and make what is made of it.
 
     Raises:
         RillnodeError: the configuration is wrong, or the node refuses or is not reached.
-        PySparkException: the query failed.
+        PySparkException: a task failed.
     """
-    drain_file = Path(config.work_dir).absolute() / "drain"
-    drain_file.parent.mkdir(parents=True, exist_ok=True)
-    drain_file.unlink(missing_ok=True)
-    for text in check_stores(config.locations):
-        say(text)
-    upgrade_tables([config.table_dir])
-    bronze_dir = absolute(config.table_dir)
-    if done := leave_overtaken(bronze_dir, absolute(config.checkpoint_dir)):
-        say(done)
-    session = spark(config)
-    try:
-        if not stop.is_set():
-            query = _start_query(session, config, drain_file, available_now=available_now)
-            tables = config.derived
-            derived = None if tables is None else Derived(session, tables, drain_file)
-            typed = TypedTables(
-                config.typed,
-                bronze_dir,
-                on_spark(session),
-                tasks_max=session.sparkContext.defaultParallelism,
-                trigger_seconds=config.trigger_seconds,
-            )
-            others = (typed_views(config.views, config.typed), function_tables(session, config))
-            made: list[_Made] = [*([derived] if derived else []), typed, *others]
-            if not available_now:
-                _follow(query, config, stop, drain_file, made, derived, typed)
-                return
-            _follow(query, config, stop, drain_file, [], None, None)
-            if not stop.is_set():
-                drain_file.unlink(missing_ok=True)  # it has ended bronze's query
-                for one in made:
-                    one.run_once()
-    finally:
-        drain_file.unlink(missing_ok=True)
-
-
-def _start_query(
-    session: SparkSession, config: JobConfig, drain_file: Path, *, available_now: bool
-) -> StreamingQuery:
-    table_dir = absolute(config.table_dir)
-    files = (
-        session.readStream.format(landing.FORMAT)
-        .options(
-            **config.client_options.to_options(),
-            maxOffsetsPerTrigger=config.batch_rows_max,
-            minPartitions=session.sparkContext.defaultParallelism,
-            failOnDataLoss=config.fail_on_data_loss,
-            drainFile=str(drain_file),
-        )
-        .load(table_dir)
+    tasks_max = session.sparkContext.defaultParallelism
+    landing = Landing(config, on_spark(session, fetch), tasks_max)
+    typed = TypedTables(
+        config.typed,
+        absolute(config.table_dir),
+        on_spark(session, do),
+        tasks_max=tasks_max,
+        trigger_seconds=config.trigger_seconds,
     )
-    writer = files.writeStream.format(landing.FORMAT).queryName(config.sink)
-    writer = writer.option("checkpointLocation", absolute(config.checkpoint_dir))
-    if available_now:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(
-            processingTime=f"{round(config.trigger_seconds * 1000)} milliseconds"
-        )
-    return writer.start(table_dir)
+    others = (typed_views(config.views, config.typed), function_tables(session, config))
+    tables = config.derived
+    if tables is None:
+        land(landing, [typed, *others], stop, available_now)
+        return
+    derived = Derived(session, tables, Path(config.work_dir).absolute() / "drain")
+    lag_at = 0.0
+
+    def step() -> None:
+        nonlocal lag_at
+        derived.step()
+        if time.monotonic() >= lag_at:
+            lag_at = time.monotonic() + LAG_SECONDS
+            _note_lag(config, tables, landing, derived)
+
+    land(landing, [derived, typed, *others], stop, available_now, step)
 
 
-def _follow(
-    query: StreamingQuery,
-    config: JobConfig,
-    stop: threading.Event,
-    drain_file: Path,
-    made: Sequence[_Made],
-    derived: Derived | None,
-    typed: TypedTables | None,
-) -> None:
-    """Report on the query until it ends; when told to stop, let it finish its batch."""
-    reporter = _Reporter(query, config, made, derived)
-    bronze_dir = absolute(config.table_dir)
-    maintenance = Maintenance(bronze_dir, config.compact_commits)
-    sweeps = Sweeps(Lake(bronze=bronze_dir, derived=config.derived, typed=config.typed))
-    for one in made:
-        one.start()
-    least, most = _POLL_SECONDS
-    poll = min(most, max(least, config.trigger_seconds / 5))
-    while query.isActive and not stop.wait(poll):
-        present = reporter.table.open()
-        if reporter.look(present) and typed is not None:
-            typed.tell()
-        if present is not None and (done := maintenance.step(present)):
-            say(done)
-        sweeps.step(time.monotonic(), say)
-        if derived is not None:
-            derived.step()
-    drain_file.touch()
-    deadline = time.monotonic() + DRAIN_SECONDS
-    if query.isActive:
-        _drain(query, deadline)
-    for one in made:
-        one.finish(deadline)
-    query.awaitTermination()  # raises what the query has failed with
-    reporter.step()
+def _drain(session: SparkSession, stop: threading.Event) -> None:
+    """Give the running batch some time when all is to end."""
+    stop.wait()
+    time.sleep(DRAIN_SECONDS)
+    with suppress(*SPARK_FAILURES):
+        session.sparkContext.cancelAllJobs()
 
 
-def _drain(query: StreamingQuery, deadline: float) -> None:
-    """Stop after the running batch; the drain file keeps another from beginning."""
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-        time.sleep(_DRAIN_POLL_SECONDS)
-    query.stop()
+def _note_lag(config: JobConfig, tables: DerivedConfig, landing: Landing, derived: Derived) -> None:
+    committed, ends = ask(config.client_options, lambda client: (client.consumers(), client.ends()))
+    if landing.offset is not None:  # what was carried in files is not saved at the node
+        committed = {**committed, tables.consumer: landing.offset.positions}
+    derived.note_lag(committed, {key: until for key, (_, until) in ends.items()})
 
 
-class _Reporter:
-    """Saves and shows how far the query has come, when that has changed.
+def _run_application(path: Path, report_to: int, stop: threading.Event) -> tuple[str, int]:
+    try:
+        config = read_config(path, ApplicationConfig)
+    except ConfigError as error:
+        return str(error), CONFIGURATION_CODE
+    application = Application(config, report_to, stop)
+    watch_stdin(stop, application.take)
+    stop.wait()
+    application.end()
+    return application.failure, 1 if application.failure else 0
 
-    Spark tells the source of a finished batch only when it plans the next one; without this an
-    idle stream's last batch would never count as read.
+
+class Application:
+    """The jobs that run, and the session that they have in common.
+
+    Args:
+        config: the application's.
+        report_to: file descriptor that ends of jobs are written to.
+        stop: set where all is to end.
+
+    Attributes:
+        failure: why it cannot go on, if that is so.
     """
 
-    def __init__(
-        self,
-        query: StreamingQuery,
-        config: JobConfig,
-        made: Sequence[_Made],
-        derived: Derived | None,
-    ) -> None:
-        self.table = Table(absolute(config.table_dir), query.id)
-        self._query = query
+    def __init__(self, config: ApplicationConfig, report_to: int, stop: threading.Event) -> None:
         self._config = config
-        self._made = made
-        self._derived = derived
-        self._batch: Batch | None = None
-        self._lag_at = self._progress_at = self._news_until = 0.0
-        self._version: int | None = None
-        self._parts: dict[str, dict[str, object]] = {}
+        self._report_to = report_to
+        self._stop = stop
+        self._lock, self._telling = threading.Lock(), threading.Lock()
+        self._session: SparkSession | None = None
+        self._stops: dict[int, threading.Event] = {}
+        self._threads: list[Running] = []
+        self.failure = ""
 
-    def look(self, table: DeltaTable | None) -> bool:
-        """Look at what may have changed; returns whether the table has.
-
-        Args:
-            table: bronze, as of now.
-        """
-        self._watch_lag()
-        version, now = None if table is None else table.version(), time.monotonic()
-        has_changed = version != self._version
-        if has_changed:
-            # Spark tells of a batch a little later than its table has it.
-            self._version, self._news_until = version, now + _PROGRESS_SECONDS
-        if now >= self._progress_at or now < self._news_until:
-            self.step()
-        elif self._batch is not None:
-            self._report(self._batch)
-        return has_changed
-
-    def step(self) -> None:
-        """Look at the query's last batch, and at the tables made of it."""
-        self._progress_at = time.monotonic() + _PROGRESS_SECONDS
-        progress = self._query.lastProgress
-        if progress is not None:
-            self._report(read_progress(progress))
-
-    def _report(self, batch: Batch) -> None:
-        parts = {name: part for one in self._made for name, part in one.report().items()}
-        if (batch, parts) == (self._batch, self._parts):
+    def take(self, line: bytes) -> None:
+        """Do what the node tells."""
+        command = msgspec.json.decode(line, type=Command)
+        if command.stop:
+            if (stop := self._stops.get(command.stop)) is not None:
+                stop.set()
             return
-        if batch != self._batch:
-            self._take(batch)
-        report = report_of(batch, self.table.batch(batch.batch_id) if batch.executed else {})
-        present = self.table.open()
-        report["entries_lost_total"] = 0 if present is None else bronze.entries_lost(present)
-        if report.get("entries_lost") and batch != self._batch:
-            say(f"entries lost before they were read: {report['entries_lost']}")
-        ask(self._config.client_options, lambda client: client.report({**report, **parts}))
-        self._batch, self._parts = batch, parts
-
-    def _take(self, batch: Batch) -> None:
-        if batch.executed:
-            self._news_until = 0.0
-            sync_commits(absolute(self._config.checkpoint_dir))
-            save(self._config.client_options, batch.end)
-
-    def _watch_lag(self) -> None:
-        tables, derived = self._config.derived, self._derived
-        if derived is None or tables is None or time.monotonic() < self._lag_at:
-            return
-        self._lag_at = time.monotonic() + LAG_SECONDS
-        committed, ends = ask(
-            self._config.client_options, lambda client: (client.consumers(), client.ends())
+        self._stops[command.start] = threading.Event()
+        run = SYSTEM_THREADS.start(
+            lambda: self._run(command.start, Path(command.config)), f"sink-{command.start}"
         )
-        if self._batch is not None:  # what was carried in files is not saved at the node
-            committed = {**committed, tables.consumer: self._batch.end.positions}
-        derived.note_lag(committed, {key: until for key, (_, until) in ends.items()})
+        self._threads.append(run)
+
+    def end(self) -> None:
+        """Let all jobs end after their batches, and Spark with them."""
+        for stop in list(self._stops.values()):
+            stop.set()
+        deadline = time.monotonic() + _END_SECONDS
+        for thread in list(self._threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if self._session is not None:
+            end_session(self._session)
+
+    def _run(self, number: int, config: Path) -> None:
+        text, code = "its thread has ended", 1
+        try:
+            text, code = run(config, self._stops[number], self._session_of)
+        finally:
+            del self._stops[number]
+            if text:
+                say(f"{config.parent.name}: {text}")
+            if self._session is not None and not is_running(self._session):
+                self.failure = self.failure or text
+                self._stop.set()
+            line = msgspec.json.encode(Ended(number, code, text)) + b"\n"
+            with self._telling, suppress(OSError):  # the node is gone: nobody is to be told
+                os.write(self._report_to, line)
+
+    def _session_of(self, config: JobConfig) -> SparkSession:
+        with self._lock:
+            if self._session is None:
+                self._session = open_session(
+                    f"rillnode {self._config.name}",
+                    master=self._config.master,
+                    work_dir=Path(self._config.work_dir),
+                    settings={
+                        "spark.scheduler.mode": "FAIR",
+                        "spark.driver.memory": self._config.driver_memory,
+                    },
+                )
+        use_here(self._session, config.sink)
+        return self._session
 
 
 if __name__ == "__main__":

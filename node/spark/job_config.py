@@ -10,8 +10,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.ranges import ClientOptions
 from rillnode.node.spark.tables import GOLD
-from rillnode.node.spark.typed.expectations import Expectation
-from rillnode.node.spark.typed.layout import Layout
+from rillnode.node.spark.typed.layout import Expectation, Layout
 from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource, place_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]

@@ -20,17 +20,11 @@ from rillnode.node.spark.delta import (
     add_actions,
     commit_unless_changed,
     remove_actions,
-    upgrade_statistics,
 )
-from rillnode.node.spark.parquet import (
-    described_file,
-    file_rows,
-    partition_directory,
-    remove_files,
-    write_files,
-)
+from rillnode.node.spark.delta_log import added_files, file_schema_of
+from rillnode.node.spark.files import remove_files
+from rillnode.node.spark.parquet import described_file, file_rows, partition_directory, write_files
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import added_files, file_schema_of
 
 TARGET_BYTES: Final = 134_217_728
 FILES_MAX: Final = 256
@@ -44,8 +38,6 @@ def compact(location: str) -> Iterator[str]:
     Raises:
         TableNotFoundError: there is no table.
     """
-    if done := upgrade_statistics(location):
-        yield done
     table = DeltaTable(location)
     work = Maintenance(location, commits=1)
     for files in plan_merges(live_files(table)):

@@ -1,10 +1,19 @@
-"""Parquet files of a Delta table, as one Spark task writes them, with the statistics of each.
+"""Parquet files of a Delta table, as one task writes them, with the statistics of each.
 
-Statistics let readers of the table skip files: a bronze file holds few streams and a narrow range
-of indexes and times.
+Readers skip files by their statistics: a bronze file holds few streams and a narrow range of
+indexes and times. A column of which a file's statistics say nothing is taken by some readers
+(delta-rs, so pandas, pyarrow and DuckDB through it) for one without any value, so that a filter
+finds nothing, unless the table itself names the columns that its statistics are about. And where
+they tell a range but not how many values are null, such a reader takes all rows for being in it. So
+every table names its columns, and every file tells the nulls of each.
+
+Statistics of a file, as JSON: `numRecords`, and by column `minValues`, `maxValues` and `nullCount`.
+A column whose values are all null has no range. Texts are told whole, never cut; times to the
+millisecond, the lower end rounded down and the upper end up.
 """
 
 import datetime
+import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,9 +27,93 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from rillnode.node.spark.files import local_path, sync_files
-from rillnode.node.spark.schema_upgrade import conform, with_field_ids
-from rillnode.node.spark.statistics import FileStatistics, ranged_columns
+from rillnode.node.spark.files import filesystem, sync_files
+from rillnode.node.spark.schema_upgrade import with_field_ids
+
+_RANGED: Final = (
+    *("stream", "partition", "index", "received_at", "minute"),
+    *("_stream", "_partition", "_index", "_received_at"),
+)
+"""Columns by whose range readers look for rows."""
+STATISTICS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+def ranged_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that statistics of files with these columns are about.
+
+    Only types whose order all readers agree on: neither floating-point numbers, which may be no
+    number, nor binary data, nor what is nested.
+    """
+    return tuple(name for name in _RANGED if name in schema.names and _has_range(schema, name))
+
+
+def statistics_properties(columns: Sequence[str]) -> dict[str, str]:
+    """What a table says of the columns that its statistics are about, as properties of it."""
+    if not columns:
+        return {"delta.dataSkippingNumIndexedCols": "0"}
+    return {STATISTICS_COLUMNS: ",".join(columns)}
+
+
+class FileStatistics:
+    """Statistics of a file, from its rows.
+
+    Args:
+        columns: the columns that they are about, which all rows have.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.rows = 0
+        self._nulls = dict.fromkeys(columns, 0)
+        self._ranges: dict[str, tuple[Any, Any]] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Count some rows."""
+        self.rows += rows.num_rows
+        for name in self._nulls:
+            column = rows.column(name)
+            self._nulls[name] += column.null_count
+            found = pc.min_max(column).as_py()
+            self._widen(name, found["min"], found["max"])
+
+    def to_json(self) -> str:
+        """The statistics as Delta's log holds them."""
+        statistics = {
+            "numRecords": self.rows,
+            "minValues": {name: _low(low) for name, (low, _) in self._ranges.items()},
+            "maxValues": {name: _high(high) for name, (_, high) in self._ranges.items()},
+            "nullCount": self._nulls,
+        }
+        return json.dumps(statistics)
+
+    def _widen(self, name: str, low: Any, high: Any) -> None:
+        if low is None:
+            return
+        if name in self._ranges:
+            low, high = min(low, self._ranges[name][0]), max(high, self._ranges[name][1])
+        self._ranges[name] = (low, high)
+
+
+def _has_range(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None
+    texts = pa.types.is_string(kind), pa.types.is_large_string(kind), pa.types.is_string_view(kind)
+    return any(texts) or pa.types.is_signed_integer(kind)
+
+
+def _low(value: object) -> object:
+    if isinstance(value, datetime.datetime):
+        value = value.astimezone(datetime.UTC)
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value
+
+
+def _high(value: object) -> object:
+    if isinstance(value, datetime.datetime) and value.microsecond % 1_000:
+        return _low(value + _MILLISECOND)
+    return _low(value)
+
 
 FILE_BYTES_MAX: Final = 536_870_912
 ROW_GROUP_BYTES: Final = 33_554_432
@@ -61,6 +154,7 @@ def write_files(
     batches: Iterable[pa.RecordBatch],
     ids: Mapping[str, int] | None = None,
     below: str = "",
+    name: str = "part",
 ) -> Iterator[TableFile]:
     """Write batches to new files in the table's directory; each is durable when it is yielded.
 
@@ -71,6 +165,7 @@ def write_files(
         batches: the rows.
         ids: numbers by which the table's format knows columns, by their paths.
         below: a directory in it that the files are in.
+        name: what their names begin with.
     """
     system, root = filesystem(table)
     pending: list[pa.RecordBatch] = []
@@ -81,7 +176,7 @@ def write_files(
             if not batch.num_rows:
                 continue
             if file is None:
-                file = _OpenFile(system, root, below, with_field_ids(batch.schema, ids or {}))
+                file = _OpenFile(system, root, below, name, with_field_ids(batch.schema, ids or {}))
             pending.append(batch)
             pending_bytes += batch.nbytes
             if pending_bytes >= ROW_GROUP_BYTES:
@@ -213,47 +308,17 @@ def file_rows(
         yield from parquet.iter_batches(batch_size=_READ_ROWS, columns=present, use_threads=False)
 
 
-def read_statistics(table: str, name: str, schema: pa.Schema) -> str:
-    """The statistics of a file that is in a table of that schema already, from its rows.
-
-    Raises:
-        FileNotFoundError: it is no longer there.
-    """
-    columns = ranged_columns(schema)
-    statistics = FileStatistics(columns)
-    wanted = pa.schema([schema.field(name) for name in columns])
-    for batch in file_rows(table, name, columns):
-        statistics.add(pa.Table.from_batches([conform(batch, wanted)]))
-    return statistics.to_json()
-
-
 def is_typed(schema: pa.Schema) -> bool:
     """Whether files have the columns of people's own, whose names and types may be any."""
     return "_stream" in schema.names
 
 
-def remove_files(table: str, names: Iterable[str]) -> None:
-    """Remove files that no commit has added; those that are gone already are no error."""
-    system, root = filesystem(table)
-    for name in names:
-        try:
-            system.delete_file(f"{root}/{name}")
-        except FileNotFoundError:
-            continue
-
-
-def filesystem(table: str) -> tuple[fs.FileSystem, str]:
-    """The file system that holds a table, made on demand, and the table's path in it."""
-    local = local_path(table)
-    if local is not None:
-        return fs.LocalFileSystem(), str(local)
-    return fs.FileSystem.from_uri(table)
-
-
 class _OpenFile:
-    def __init__(self, system: fs.FileSystem, root: str, below: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, system: fs.FileSystem, root: str, below: str, name: str, schema: pa.Schema
+    ) -> None:
         self._system = system
-        self._name = f"part-{uuid.uuid4()}.zstd.parquet"
+        self._name = f"{name}-{uuid.uuid4()}.zstd.parquet"
         if below:
             self._name = f"{below}/{self._name}"
         self._path = f"{root}/{self._name}"

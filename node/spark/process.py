@@ -42,11 +42,10 @@ from rillnode.node.spark.jobs import FAILURE_PREFIX
 
 COMMANDS: Final[dict[type, Sequence[str]]] = {
     JobConfig: (sys.executable, "-m", "rillnode.node.spark.job"),
-    PythonJobConfig: (sys.executable, "-m", "rillnode.node.spark.python_job"),
+    PythonJobConfig: (sys.executable, "-m", "rillnode.node.spark.landing"),
     ExportConfig: (sys.executable, "-m", "rillnode.node.spark.export"),
 }
 """What runs a job, by the type of its configuration."""
-APPLICATION_COMMAND: Final = (sys.executable, "-m", "rillnode.node.spark.application")
 LOG_BYTES_MAX: Final = 16_777_216
 """Size above which a job's log is set aside at the next start; one older log is kept."""
 WORDS_BYTES_MAX: Final = 16_384
@@ -191,7 +190,7 @@ class _Host:
         self._numbers = count(1)
         self._loop = asyncio.get_running_loop()
         reading, writing = os.pipe()
-        command = (*APPLICATION_COMMAND, str(config_file), "--report-to", str(writing))
+        command = (*COMMANDS[JobConfig], str(config_file), "--report-to", str(writing))
         try:
             self.process = _start(command, log, environment, self._ended, threads, [writing])
         except BaseException:

@@ -11,19 +11,19 @@ import importlib
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
-from rillnode.codecs.entries import Block, NewEntry
+from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import ConfigError, RequestError, TransportError
 from rillnode.node.spark.offsets import Offset, Range
 
-SINK_CLIENT: Final = "rillnode.node.spark.client.sink:sink_client"
-STREAMS_CLIENT: Final = "rillnode.node.spark.client.ranges:streams_client"
-FILES_CLIENT: Final = "rillnode.node.spark.range_files:files_client"
+SINK_CLIENT: Final = "rillnode.node.spark.clients:sink_client"
+STREAMS_CLIENT: Final = "rillnode.node.spark.clients:streams_client"
+FILES_CLIENT: Final = "rillnode.node.spark.export:files_client"
 RETRY_SECONDS: Final = 60.0
 SHUNNED_SECONDS: Final = 30.0
 """A node that did not answer is asked last for this long."""
@@ -77,32 +77,6 @@ class RangeClient(Protocol):
 
     def close(self) -> None:
         """End the connection."""
-        ...
-
-
-class PushClient(Protocol):
-    """A blocking connection that writes to a node's streams."""
-
-    def open(self, stream: str, partitions: int) -> int:
-        """Make sure that a stream has so many partitions at least; create it where it is not.
-
-        Returns:
-            How many it has.
-        """
-        ...
-
-    def push(
-        self, stream: str, partition: int, entries: Sequence[NewEntry], producer: str, first: int
-    ) -> None:
-        """Push entries, in order; they are durable when it returns, and none is stored twice.
-
-        Args:
-            stream: where to.
-            partition: of the stream.
-            entries: what is pushed.
-            producer: the name of the producer that numbers them.
-            first: the number of the first one.
-        """
         ...
 
 
@@ -259,15 +233,6 @@ def ask(options: ClientOptions, question: Callable[[RangeClient], _Answer]) -> _
 
 def _is_shunned(node: ClientOptions) -> bool:
     return time.monotonic() < _shunned.get(node, 0.0)
-
-
-def ask_push(options: ClientOptions, question: Callable[[PushClient], _Answer]) -> _Answer:
-    """The same for a client that writes; what is pushed again with its number is stored once.
-
-    Raises:
-        ConfigError, TransportError, RequestError: as `ask`.
-    """
-    return ask(options, lambda client: question(cast("PushClient", client)))
 
 
 def _ask_once(options: ClientOptions, question: Callable[[RangeClient], _Answer]) -> _Answer:

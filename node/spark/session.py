@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -14,12 +14,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from rillnode.node.spark.delta_sink import DeltaSink
 from rillnode.node.spark.explaining import FAILURES
-from rillnode.node.spark.java import java_home
-from rillnode.node.spark.landing import Landing
+from rillnode.node.spark.installed import java_home
 from rillnode.node.spark.silver import SETTINGS as SILVER_SETTINGS, Silver
-from rillnode.node.spark.typed.work import Engine, do, in_process
+from rillnode.node.spark.typed.work import Engine
 
 _LAUNCHER: Final = """\
 #!/bin/sh
@@ -135,8 +133,6 @@ def open_session(
             os.environ["PYSPARK_PYTHON"] = worker_python(work_dir)
             chosen |= LOCAL_SETTINGS
     session = builder.config(map={**chosen, **(settings or {})}).getOrCreate()
-    session.dataSource.register(Landing)
-    session.dataSource.register(DeltaSink)
     session.dataSource.register(Silver)
     return session
 
@@ -171,13 +167,12 @@ def end_session(session: SparkSession) -> None:
         session.stop()
 
 
-def on_spark(session: SparkSession) -> Engine:
+def on_spark(session: SparkSession, do: Callable[[bytes], bytes]) -> Engine:
     """The engine that does work in Spark's tasks; what one task can do is done here."""
 
     def run(works: Sequence[bytes]) -> list[bytes]:
         if len(works) == 1:
-            return in_process(works)
-        tasks = session.sparkContext.parallelize(list(works), len(works))
-        return tasks.map(do).collect()
+            return [do(works[0])]
+        return session.sparkContext.parallelize(list(works), len(works)).map(do).collect()
 
     return run

@@ -3,8 +3,20 @@
     start_silver(session, bronze="data/tables", table="data/silver", ...)
 
 The reader follows bronze's log; its tasks read the files that were added, decode them and write
-rows of silver to files of its table, so that Spark gets no rows but their keys (`silver_files.py`).
-Spark removes duplicates, with what it remembers of each event in RocksDB for `duplicate_seconds`.
+rows of silver to files of its table. An entry never stops them: what cannot be decoded becomes a
+row that has its bytes and the reason.
+
+Spark gets no rows but their *keys*: the event, a digest of what it says, and where its row lies.
+Through Java and a shuffle the rows would cost more than all the rest. Spark removes duplicates
+among the keys, with what it remembers of each event in RocksDB for `duplicate_seconds`. A file all
+of whose keys come back is added to the table as it is. Of another, the rows whose keys came back
+are written anew: in the driver, because the keys of one file come back through several tasks. A key
+that comes back from a task that Spark has run twice may name either one's file: each row is in
+exactly one of them. A file that no key names is in no transaction; the table's maintenance removes
+it. Entries of kind `bytes` have no name but their index, and bronze has each once. Those that
+follow one another share a key, that of the first: it only tells that their file is not to be
+forgotten.
+
 The writer commits a batch in one transaction that also says how far it has come in bronze: a query
 without a checkpoint goes on from there, so that a deleted checkpoint neither skips nor repeats
 rows. It only forgets which events it has seen.
@@ -14,54 +26,248 @@ so that no row ever comes too late and is dropped: neither those of a stream tha
 beginning beside others that are read at their end, nor those of a publisher whose clock is wrong.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from deltalake import DeltaTable, Transaction
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema, Transaction
+from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from rillnode.codecs.errors import ConfigError
-from rillnode.node.entries import Readers
-from rillnode.node.spark.bronze_files import read_file, read_rest, share_files
-from rillnode.node.spark.checkpoint import batch_offset
-from rillnode.node.spark.decoding import decode_rows
-from rillnode.node.spark.delta_log import (
-    Position,
-    TableLog,
-    open_table,
-    saved_position,
-)
-from rillnode.node.spark.delta_sink import DeltaStreamWriter, writer_locations
+from rillnode.codecs.errors import CodecError, ConfigError
+from rillnode.node.entries import WITHOUT_KEYS, Decoded, Readers, Unreadable
+from rillnode.node.spark.bronze import read_file, read_rest, share_files
+from rillnode.node.spark.delta import add_actions, commit, committing, holds, open_to_write, summary
+from rillnode.node.spark.delta_log import Position, TableLog, open_table, saved_position
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.frames import SILVER_STRUCT
-from rillnode.node.spark.parquet import TableFile
-from rillnode.node.spark.silver_files import (
-    EVENT,
-    KEY_STRUCT,
-    KeptRows,
-    kept_rows,
-    settle,
-    write_candidates,
-)
+from rillnode.node.spark.files import batch_offset, filesystem, query_id, remove_files, sync_batch
+from rillnode.node.spark.parquet import TableFile, describe_file, write_files
+from rillnode.node.spark.schema_upgrade import conform
+from rillnode.node.spark.tables import BRONZE_SCHEMA, SILVER_SCHEMA, schema_of
+
+_TIMES: Final = ("ts", "prev_ts", "landed_at")
+
+
+def decode_rows(
+    rows: pa.RecordBatch, landed_at_ms: int, readers: Readers = WITHOUT_KEYS
+) -> pa.RecordBatch:
+    """Decode rows of bronze, in order.
+
+    Args:
+        rows: rows of any version of the bronze schema.
+        landed_at_ms: when they were committed, ms since 1970.
+        readers: decode the entries.
+
+    Returns:
+        As many rows of the silver schema.
+    """
+    rows = conform(rows, BRONZE_SCHEMA)
+    kinds: list[str] = rows.column("kind").to_pylist()
+    items: list[bytes | None] = rows.column("data").to_pylist()
+    decoded = [decode_entry(kind, data, readers) for kind, data in zip(kinds, items, strict=True)]
+    values: dict[str, list[Any]] = {
+        name: [row[at] for row in decoded] for at, name in enumerate(Decoded._fields)
+    }
+    indexes: list[int] = rows.column("index").to_pylist()
+    values["event_id"] = [
+        f"#{index}" if name is None else name
+        for index, name in zip(indexes, values["event_id"], strict=True)
+    ]
+    values["landed_at"] = [landed_at_ms] * len(items)
+    values["data_bytes"] = [len(data or b"") for data in items]
+    for name in _TIMES:
+        values[name] = [None if time is None else time * 1000 for time in values[name]]
+    return pa.RecordBatch.from_arrays(
+        [
+            _array(values[column.name], column.type)
+            if column.name in values
+            else rows.column(column.name)
+            for column in SILVER_SCHEMA
+        ],
+        schema=SILVER_SCHEMA,
+    )
+
+
+def decode_entry(kind: str, data: bytes | None, readers: Readers = WITHOUT_KEYS) -> Decoded:
+    """Decode one entry's bytes as its kind says; what is wrong with them is in `error`."""
+    if data is None:
+        return Decoded(error="entries were trimmed or removed before they were landed")
+    try:
+        return readers.of(kind).decoded(data)
+    except (CodecError, Unreadable) as error:
+        return Decoded(data=data, error=str(error))
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """An array of a silver column; times are given as integers."""
+    if isinstance(kind, pa.TimestampType):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
+
+
+EVENT: Final = ("stream", "partition", "event_id", "_said")
+"""The columns that tell two events apart."""
+KEY_SCHEMA: Final = schema_of(
+    stream="text", partition="int", event_id="text", _said="long", landed_at="time",
+    # Where the rows lie: name of the file, number of the first in it, how many share the key.
+    file="text", row="int", rows="int",
+)  # fmt: skip
+KEY_STRUCT: Final = from_arrow_schema(KEY_SCHEMA)
+_READ_ROWS: Final = 4_096
+_TIME: Final = struct.Struct("<q")
+_DIGEST_BYTES: Final = 8
+
+Rows = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class KeptRows(WriterCommitMessage):
+    """The rows that one task has seen for the first time: numbers, by file."""
+
+    rows: Mapping[str, Rows]
+
+
+def write_candidates(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write rows of silver to files of the table; yields the keys of each file when it is durable.
+
+    Args:
+        table: the table's directory or URI.
+        batches: rows of the silver schema.
+    """
+    held: list[_Keys] = []
+
+    def noted() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                held.append(_keys(batch))
+                yield batch
+
+    for file in write_files(table, noted()):
+        first = 0
+        for events, starts, counts in held:
+            names = pa.array([file.name] * len(starts), pa.string())
+            where = [names, pa.array(first + starts), pa.array(counts)]
+            yield pa.RecordBatch.from_arrays([*events, *where], schema=KEY_SCHEMA)
+            first += int(counts.sum())
+        held.clear()
+
+
+def kept_rows(batches: Iterable[pa.RecordBatch]) -> KeptRows:
+    """Keys that came back, as numbers of rows."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("file", "row", "rows"))
+        for name, first, count in zip(*columns, strict=True):
+            found[name].extend(range(first, first + count))
+    return KeptRows({name: np.array(rows, np.int32) for name, rows in found.items()})
+
+
+def settle(table: str, messages: Sequence[WriterCommitMessage | None]) -> Iterator[TableFile]:
+    """The files that hold exactly the rows that are kept; files with others are written anew."""
+    kept: dict[str, list[Rows]] = {}
+    for message in messages:
+        if isinstance(message, KeptRows):
+            for name, rows in message.rows.items():
+                kept.setdefault(name, []).append(rows)
+    system, root = filesystem(table)
+    for name, parts in sorted(kept.items()):
+        rows = np.concatenate(parts)
+        with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
+            if len(rows) == parquet.metadata.num_rows:
+                yield describe_file(table, name)
+                continue
+            mask = np.zeros(parquet.metadata.num_rows, np.bool_)
+            mask[rows] = True
+            yield from write_files(table, _masked(parquet, mask))
+        remove_files(table, [name])
+
+
+def _masked(parquet: pq.ParquetFile, mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for batch in parquet.iter_batches(batch_size=_READ_ROWS, use_threads=False):
+        chosen = pa.array(mask[first : first + batch.num_rows])
+        yield from pa.Table.from_batches([batch]).filter(chosen).to_batches()
+        first += batch.num_rows
+
+
+class _Keys(NamedTuple):
+    """Keys of the rows of a batch: the events, and which rows share each."""
+
+    events: list[pa.Array]
+    starts: Rows
+    counts: Rows
+
+
+def _keys(rows: pa.RecordBatch) -> _Keys:
+    """The keys of a batch: one of each row, but of rows that cannot repeat one of each run.
+
+    They depend on nothing but the rows: a task that Spark runs again makes the same.
+    """
+    once = np.array([kind == "bytes" for kind in rows.column("kind").to_pylist()], np.bool_)
+    begins = ~once
+    begins[0] = True
+    begins[1:] |= ~once[:-1]
+    starts = np.flatnonzero(begins).astype(np.int32)
+    counts = np.diff(starts, append=np.int32(rows.num_rows))
+    return _Keys(_events(rows.take(pa.array(starts))), starts, counts)
+
+
+def _events(rows: pa.RecordBatch) -> list[pa.Array]:
+    """The columns of the keys that are known before the rows are in a file."""
+    said = [
+        _said(
+            (data or b"") if content is None else content.encode(),
+            received_at if kind == "bytes" else None,
+        )
+        for content, data, kind, received_at in zip(
+            rows.column("content").to_pylist(),
+            rows.column("data").to_pylist(),
+            rows.column("kind").to_pylist(),
+            rows.column("received_at").cast(pa.int64()).to_pylist(),
+            strict=True,
+        )
+    ]
+    stream, partition, event_id, landed_at = (
+        rows.column(name) for name in ("stream", "partition", "event_id", "landed_at")
+    )
+    return [stream, partition, event_id, pa.array(said, pa.int64()), landed_at]
+
+
+def _said(content: bytes, received_at: int | None) -> int:
+    """A digest of what an event says.
+
+    Two messages under one id are no duplicates if they say different things: both are kept. The id
+    of what belongs to no protocol is its index, which a stream that was made anew has once more:
+    such an entry only comes again as the node took it.
+    """
+    key = b"" if received_at is None else _TIME.pack(received_at)
+    digest = blake2b(content, digest_size=_DIGEST_BYTES, key=key).digest()
+    number: int = _TIME.unpack(digest)[0]
+    return number
+
 
 FORMAT: Final = "rillnode-silver"
+_SCHEMA: Final = Schema.from_arrow(SILVER_SCHEMA)
 SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -157,8 +363,13 @@ class Silver(DataSource):
         """The writer of the silver table."""
         if schema.names != KEY_STRUCT.names:
             raise ConfigError("spark.option", f"format {FORMAT} only writes what it has read")
-        table, checkpoint = writer_locations(FORMAT, self.options, overwrite=overwrite)
-        return SilverWriter(table, checkpoint, SILVER_STRUCT.json(), self.options["bronze"])
+        if overwrite:
+            raise ConfigError("spark.option", f"format {FORMAT} only appends")
+        for name in ("path", "checkpointLocation", "bronze"):
+            if not self.options.get(name):
+                raise ConfigError("spark.option", f"option `{name}` of format {FORMAT} is missing")
+        table, checkpoint = self.options["path"], self.options["checkpointLocation"]
+        return SilverWriter(table, checkpoint, _SCHEMA, self.options["bronze"])
 
 
 class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -221,13 +432,20 @@ class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log
 
 
-class SilverWriter(DeltaStreamWriter):
-    """Commits the rows whose keys come back; its transactions tell the position in bronze."""
+class SilverWriter(DataSourceStreamArrowWriter):
+    """Commits the rows whose keys come back; its transactions tell the position in bronze.
 
-    notes_position = True
+    Args:
+        table: the table.
+        checkpoint: the query's checkpoint.
+        schema: the table's columns.
+        bronze: the bronze table.
+    """
 
-    def __init__(self, table: str, checkpoint: str, schema_json: str, bronze: str) -> None:
-        super().__init__(table, checkpoint, schema_json)
+    def __init__(self, table: str, checkpoint: str, schema: Schema, bronze: str) -> None:
+        self._table = table
+        self._checkpoint = checkpoint
+        self._schema_json = schema.to_json()
         self._bronze = bronze
 
     # PySpark's own Arrow writer narrows the type of `iterator` in the same way, and its type says
@@ -238,24 +456,44 @@ class SilverWriter(DeltaStreamWriter):
         """Collect one task's keys."""
         return kept_rows(batch for batch in iterator if batch.num_rows)
 
-    def files(self, messages: Sequence[WriterCommitMessage | None]) -> list[TableFile]:
-        """The files that hold the rows that are kept, and no others."""
-        return list(settle(self._table, messages))
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Add the files of a batch to the table, once.
 
-    def file_names(self, messages: Sequence[WriterCommitMessage | None]) -> list[str]:
-        """The files that the keys name."""
-        names = {name for one in messages if isinstance(one, KeptRows) for name in one.rows}
-        return sorted(names)
+        Raises:
+            ConfigError: the table has other columns.
+        """
+        files = list(settle(self._table, messages))
+        with committing(self._table):
+            app_id = query_id(self._checkpoint)
+            table = open_to_write(self._table, Schema.from_json(self._schema_json))
+            if holds(table, app_id, batchId):
+                remove_files(self._table, [file.name for file in files])
+                return
+            # Some may hold entries that were erased after they were read of bronze.
+            files = Erasures(self._bronze).keep_out(self._table, files)
+            sync_batch(self._checkpoint, batchId)
+            numbers = [Transaction(app_id, batchId), *self.positions(batchId)]
+            told = {"batch": summary(app_id, batchId, files)}
+            commit(self._table, table, add_actions(files, data_change=True), numbers, told)
 
-    def allowed(self, files: list[TableFile]) -> list[TableFile]:
-        """The files without entries that were erased after they were read of bronze."""
-        return Erasures(self._bronze).keep_out(self._table, files)
-
-    def positions(
-        self, batch_id: int, table: DeltaTable, files: Sequence[TableFile]
-    ) -> list[Transaction]:
-        """The position in bronze that the batch ends at."""
+    def positions(self, batch_id: int) -> list[Transaction]:
+        """The position in bronze that a batch ends at."""
         return Position.from_json(batch_offset(self._checkpoint, batch_id)).transactions()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what the tasks of a failed batch have written, unless the table has it.
+
+        Spark also aborts a batch whose commit has failed, and a commit may fail, or its process
+        die, after the transaction: then these files are the table's only copy of their rows.
+        """
+        names = {name for one in messages if isinstance(one, KeptRows) for name in one.rows}
+        with committing(self._table):
+            try:
+                done = holds(DeltaTable(self._table), query_id(self._checkpoint), batchId)
+            except TableNotFoundError:
+                done = False
+            if not done:
+                remove_files(self._table, sorted(names))
 
 
 def start_silver(

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.spark.arrow import read_ranges
 from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.offsets import (
     Created,
@@ -49,7 +50,6 @@ from rillnode.node.spark.planning import (
     save,
     start_of,
 )
-from rillnode.node.spark.reading import read_ranges
 from rillnode.node.spark.writing import RowBatchWriter, RowStreamWriter, WriteOptions
 
 FORMAT = "rillnode"

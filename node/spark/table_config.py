@@ -19,12 +19,13 @@ from rillnode.node.config.tables import Config
 from rillnode.node.spark.config import Span, TableSink, maker_problems, sinks_of, taken_places
 from rillnode.node.spark.installed import is_installed
 from rillnode.node.spark.typed.columns import Columns
-from rillnode.node.spark.typed.expectations import (
+from rillnode.node.spark.typed.layout import (
     EXPECTATIONS_MAX,
+    LATE_SECONDS,
     Expectation,
+    Layout,
     read_expectation,
 )
-from rillnode.node.spark.typed.layout import LATE_SECONDS, Layout
 from rillnode.node.spark.typed.schemas import (
     STREAM,
     Evolve,

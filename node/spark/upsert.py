@@ -10,7 +10,7 @@ which files could be made durable first.
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema, Transaction
@@ -24,10 +24,10 @@ from rillnode.node.spark.delta import (
     open_to_write,
     remove_actions,
 )
-from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.delta_log import added_files, open_table
 from rillnode.node.spark.parquet import file_rows, write_files
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import added_files
+from rillnode.node.spark.tables import GoldTable
 
 FILE_ROWS_MAX: Final = 16_384
 KEEP_HOURS: Final = 6
@@ -35,20 +35,6 @@ KEEP_HOURS: Final = 6
 TIDY_COMMITS: Final = 100
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
-
-
-class Slots(Protocol):
-    """A table's columns, and those that tell which rows are replaced together."""
-
-    @property
-    def slot(self) -> tuple[str, ...]:
-        """The columns of a slot."""
-        ...
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the table."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +63,7 @@ class Replaced:
 
 def upsert(
     location: str,
-    table: Slots,
+    slot: Sequence[str],
     rows: pa.Table,
     positions: Sequence[Transaction] = (),
     replaced: Replaced | None = None,
@@ -86,7 +72,7 @@ def upsert(
 
     Args:
         location: the table's directory or URI; it is made on demand.
-        table: its columns and its slots.
+        slot: the columns that tell which rows are replaced together.
         rows: the new rows, with exactly the table's columns, in this order.
         positions: what the transaction says beside.
         replaced: the rows that go; left out, those of the slots that `rows` has rows of.
@@ -95,15 +81,18 @@ def upsert(
         ConfigError: another table lies there.
     """
     if replaced is None:
-        replaced = Replaced.of(table.slot, set(values_of(rows, table.slot)))
-    order = [(name, "ascending") for name in _order(table)]
+        replaced = Replaced.of(tuple(slot), set(values_of(rows, slot)))
     with committing(location):
-        present = _open(location, table)
+        open_table(location)  # refuses one that needs more of its reader
+        present = open_to_write(location, Schema.from_arrow(rows.schema))
         while True:
-            removed, kept = _replaced(location, present, table, replaced)
-            merged = pa.concat_tables([kept, rows.cast(table.schema)]).sort_by(order)
-            actions = remove_actions(removed) + _write(location, merged)
-            if commit_unless_changed(location, present, actions, positions):
+            # The files that may have replaced rows, and those of their rows that stay.
+            paths = _files(present, replaced.ranges) if replaced.keys else []
+            held = _read(location, rows.schema, paths)
+            stays = [not replaced.takes(one) for one in values_of(held, replaced.keys)]
+            kept = held.filter(pa.array(stays, pa.bool_()))
+            fresh = _write(location, slot, pa.concat_tables([kept, rows]))
+            if commit_unless_changed(location, present, remove_actions(paths) + fresh, positions):
                 break
         if present.version() % TIDY_COMMITS == 0:
             present.vacuum(
@@ -115,57 +104,35 @@ def upsert(
 
 
 def make_anew(
-    location: str, table: Slots, rows: pa.Table, positions: Sequence[Transaction]
+    location: str, slot: Sequence[str], rows: pa.Table, positions: Sequence[Transaction]
 ) -> None:
-    """Replace all rows of a table, and its columns; durable when it returns.
-
-    Args:
-        location: the table's directory or URI.
-        table: its columns and its slots from now on.
-        rows: all of its rows, with exactly these columns, in this order.
-        positions: what the transaction says beside.
-    """
-    order = [(name, "ascending") for name in _order(table)]
+    """Replace all rows of a table, and its columns, as `upsert` does."""
     with committing(location):
-        files = _write(location, rows.cast(table.schema).sort_by(order))
-        schema = Schema.from_arrow(table.schema)
+        files = _write(location, slot, rows)
+        schema = Schema.from_arrow(rows.schema)
         commit(location, DeltaTable(location), files, positions, schema=schema)
 
 
 def read_rows(
-    location: str, table: Slots, low: datetime | None = None, high: datetime | None = None
+    location: str, table: GoldTable, low: datetime | None = None, high: datetime | None = None
 ) -> pa.Table:
     """Rows of a gold table with `low <= minute <= high`, in order; none if there is no table."""
     present = open_table(location)
     ranges = {"minute": (low or _FIRST, high or _LAST)}
     paths = [] if present is None else _files(present, ranges)
-    rows = _read(location, table, paths)
+    rows = _read(location, table.schema, paths)
     minutes: list[datetime] = rows.column("minute").to_pylist()
     wanted = [(low is None or low <= one) and (high is None or one <= high) for one in minutes]
-    order = [(name, "ascending") for name in _order(table)]
-    return rows.filter(pa.array(wanted, pa.bool_())).sort_by(order)
+    return _sorted(rows.filter(pa.array(wanted, pa.bool_())), table.slot)
 
 
-def _order(table: Slots) -> list[str]:
-    """The columns that a table is sorted by: times first, so that new rows are in few files."""
-    return sorted(
-        table.slot, key=lambda name: (not pa.types.is_temporal(table.schema.field(name).type), name)
-    )
+def _sorted(rows: pa.Table, slot: Sequence[str]) -> pa.Table:
+    """Rows in a table's order: times first, so that new rows are in few files."""
 
+    def place(name: str) -> tuple[bool, str]:
+        return not pa.types.is_temporal(rows.schema.field(name).type), name
 
-def _open(location: str, table: Slots) -> DeltaTable:
-    open_table(location)  # refuses one that needs more of its reader
-    return open_to_write(location, Schema.from_arrow(table.schema))
-
-
-def _replaced(
-    location: str, present: DeltaTable, table: Slots, replaced: Replaced
-) -> tuple[list[str], pa.Table]:
-    """Paths of the files that may have replaced rows, and those of their rows that stay."""
-    paths = _files(present, replaced.ranges) if replaced.keys else []
-    held = _read(location, table, paths)
-    stays = [not replaced.takes(one) for one in values_of(held, replaced.keys)]
-    return paths, held.filter(pa.array(stays, pa.bool_()))
+    return rows.sort_by([(name, "ascending") for name in sorted(slot, key=place)])
 
 
 def values_of(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -187,13 +154,14 @@ def _files(present: DeltaTable, ranges: Mapping[str, tuple[Any, Any]]) -> list[s
     return [file["path"] for file in added_files(present) if may_hold(file)]
 
 
-def _read(location: str, table: Slots, paths: Sequence[str]) -> pa.Table:
-    read = (conform(rows, table.schema) for path in paths for rows in file_rows(location, path))
-    return pa.Table.from_batches([*read], schema=table.schema)
+def _read(location: str, schema: pa.Schema, paths: Sequence[str]) -> pa.Table:
+    read = (conform(rows, schema) for path in paths for rows in file_rows(location, path))
+    return pa.Table.from_batches([*read], schema=schema)
 
 
-def _write(location: str, rows: pa.Table) -> list[AddAction | RemoveAction]:
-    """Write rows to small files; returns what a transaction says of them."""
+def _write(location: str, slot: Sequence[str], rows: pa.Table) -> list[AddAction | RemoveAction]:
+    """Write rows to small files in order; returns what a transaction says of them."""
+    rows = _sorted(rows, slot)
     parts = (rows.slice(at, FILE_ROWS_MAX) for at in range(0, rows.num_rows, FILE_ROWS_MAX))
     files = (one for part in parts for one in write_files(location, part.to_batches()))
     return add_actions(files, data_change=True)

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,7 +34,10 @@ from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.keyed import Headers, partition_of
 from rillnode.codecs.spark.row_envelope import RowId, encode_row
 from rillnode.node.client.producer import new_entry
-from rillnode.node.spark.ranges import ClientOptions, PushClient, ask_push
+from rillnode.node.spark.ranges import ClientOptions, RangeClient, ask
+
+if TYPE_CHECKING:
+    from rillnode.node.spark.clients import StreamsClient
 
 OPTIONS: Final = {
     "stream": "the stream for rows that have no column `stream`",
@@ -116,7 +119,7 @@ class RowWriter:
         self._write_id = str(uuid.uuid4())
         self._opened: dict[str, int] = {}  # partitions of the streams that are open
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Push the rows of the present Spark task; all are durable when it returns.
 
         Raises:
@@ -126,7 +129,7 @@ class RowWriter:
         context = cast("TaskContext", TaskContext.get())
         query = context.getLocalProperty(QUERY_PROPERTY) or self._write_id
         batch = int(context.getLocalProperty(BATCH_PROPERTY) or 0)
-        self.push_rows(batches, query, batch, context.partitionId())
+        self.push_rows(iterator, query, batch, context.partitionId())
         return WriterCommitMessage()
 
     def push_rows(
@@ -142,7 +145,7 @@ class RowWriter:
                 written[place] = before + len(entries)
                 # Where partitions have been added, keys may lie in others: other numbers, then.
                 producer = f"spark/{query}/{task}/{self._opened[place[0]]}"
-                self._ask_push(*place, entries, producer, batch * BATCH_ROWS_MAX + before)
+                self._push(*place, entries, producer, batch * BATCH_ROWS_MAX + before)
 
     def _groups(
         self, rows: pa.RecordBatch, query: str, batch: int, task: int, numbers: "count[int]"
@@ -187,34 +190,23 @@ class RowWriter:
         return data.encode() if isinstance(data, str) else data
 
     def _ask_open(self, stream: str) -> int:
-        def question(client: PushClient) -> int:
-            return client.open(stream, self._options.partitions)
+        def question(client: RangeClient) -> int:
+            return cast("StreamsClient", client).open(stream, self._options.partitions)
 
-        there = self._opened[stream] = ask_push(self._options.client, question)
+        there = self._opened[stream] = ask(self._options.client, question)
         return there
 
-    def _ask_push(
+    def _push(
         self, stream: str, partition: int, entries: list[NewEntry], producer: str, first: int
     ) -> None:
-        def question(client: PushClient) -> None:
-            client.push(stream, partition, entries, producer, first)
+        def question(client: RangeClient) -> None:
+            cast("StreamsClient", client).push(stream, partition, entries, producer, first)
 
-        ask_push(self._options.client, question)
-
-
-class _Writer:
-    """What writers of either kind do in tasks; rows are durable when their task ends."""
-
-    def __init__(self, options: WriteOptions) -> None:
-        self._rows = RowWriter(options)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Push one task's rows."""
-        return self._rows.write(iterator)
+        ask(self._options.client, question)
 
 
 # PySpark's own Arrow writers narrow the type of `iterator` in the same way.
-class RowStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+class RowStreamWriter(RowWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes a streaming query's micro-batches."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -224,7 +216,7 @@ class RowStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[mis
         """Nothing can be taken back; the batch is run again."""
 
 
-class RowBatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
+class RowBatchWriter(RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a frame once."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

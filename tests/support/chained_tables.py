@@ -14,8 +14,7 @@ from rillnode.node.spark.silver import start_silver
 from rillnode.node.spark.tables import GoldTable
 from rillnode.node.spark.upsert import read_rows
 from rillnode.node.spark.views.planning import gold_views
-from rillnode.node.spark.views.query import ViewQuery
-from rillnode.node.spark.views.source import SilverSource
+from rillnode.node.spark.views.query import SilverSource, ViewQuery
 
 
 class Pipeline:

@@ -2,18 +2,21 @@
 
 import json
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema, Transaction
 from pyspark.sql.types import StructType
 
 from rillnode.codecs.entries import Block, EntryKind, encode_block, flags_of, pack_body
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.delta_sink import DeltaSink, DeltaStreamWriter
 from rillnode.node.spark.frames import BRONZE_STRUCT
+from rillnode.node.spark.parquet import write_files
+from rillnode.node.spark.silver import KeptRows, SilverWriter
 
 TIME = 1_700_000_000_123
 
@@ -58,6 +61,23 @@ def rows(first: int, count: int, *, stream: str = "s") -> pa.RecordBatch:
     return builder.finish()
 
 
+class RowWriter(SilverWriter):
+    """Writes rows to files and commits them, as silver's writer does those of new events."""
+
+    def __init__(self, table: str, checkpoint: str, schema: StructType) -> None:
+        super().__init__(table, checkpoint, Schema.from_json(schema.json()), f"{table}_bronze")
+
+    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> KeptRows:
+        files = write_files(self._table, iterator)
+        return KeptRows({one.name: np.arange(one.rows, dtype=np.int32) for one in files})
+
+    def positions(self, batch_id: int) -> list[Transaction]:
+        return []
+
+
 class Query:
     """A query as Spark runs it: a checkpoint, then write and commit per batch."""
 
@@ -67,9 +87,8 @@ class Query:
         (self.checkpoint / "offsets").mkdir(parents=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
 
-    def writer(self, schema: StructType = BRONZE_STRUCT) -> DeltaStreamWriter:
-        options = {"path": str(self.table), "checkpointLocation": str(self.checkpoint)}
-        return DeltaSink(options).streamWriter(schema, overwrite=False)
+    def writer(self, schema: StructType = BRONZE_STRUCT) -> RowWriter:
+        return RowWriter(str(self.table), str(self.checkpoint), schema)
 
     def run(self, batch_id: int, *tasks: pa.RecordBatch) -> None:
         (self.checkpoint / "offsets" / str(batch_id)).write_text("v1\n{}\n")

@@ -10,8 +10,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pipeline_samples import Query
 from rillnode.node.spark.frames import SILVER_STRUCT
-from rillnode.node.spark.silver import Silver, SilverReader, SilverWriter
-from rillnode.node.spark.silver_files import KEY_STRUCT
+from rillnode.node.spark.silver import KEY_STRUCT, Silver, SilverReader, SilverWriter
 
 
 class Chain:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rillnode.node.config import Config
     from rillnode.node.spark.config import SparkSink
     from rillnode.node.spark.job_config import DerivedConfig
-    from rillnode.node.spark.report_figures import Figures
+    from rillnode.node.spark.report import Figures
 
 
 _SPECIFICATION: Final = """\
@@ -171,7 +171,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
     from rillnode.node.spark.derived import Derived
-    from rillnode.node.spark.object_store import check_stores
+    from rillnode.node.spark.explaining import check_stores
 
     stop = threading.Event()
     with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
@@ -188,7 +188,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         derived.start()
         while not stop.wait(_POLL_SECONDS):
             derived.step()
-        drain_file.touch()
         derived.finish()
     return Exit.OK
 
@@ -199,8 +198,7 @@ def report(args: argparse.Namespace, terminal: Terminal) -> int:
     sink, config = _tables(loaded, args.name)
     if config.gold_dir is None:
         raise ConfigError("sink.gold", f"sink {sink.name} has no gold_dir, so there is no gold")
-    from rillnode.node.spark.report_figures import collect
-    from rillnode.node.spark.report_page import page
+    from rillnode.node.spark.report import collect, page
 
     now = datetime.now(UTC)
     figures = collect(config.gold_dir, now - timedelta(hours=args.hours))
@@ -216,7 +214,7 @@ def replay(args: argparse.Namespace, terminal: Terminal) -> int:
     """Make silver and gold anew."""
     loaded = configuration(args, terminal)
     sink, config = _tables(loaded, args.name)
-    from rillnode.node.spark.replay import replay as make_anew
+    from rillnode.node.spark.derived import replay as make_anew
 
     with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
         make_anew(session, config, drain_file, terminal.message)
@@ -248,7 +246,7 @@ def _command(directory: Path, environ: Mapping[str, str]) -> str:
     import shlex
     import sys
 
-    from rillnode.node.spark.java import java_home
+    from rillnode.node.spark.installed import java_home
 
     needed = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(java_home(environ))}
     shown = [f"{name}={shlex.quote(one)}" for name, one in needed.items() if name not in environ]
@@ -290,7 +288,6 @@ def _session(
 
     work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"
     drain_file = work_dir / "drain"
-    drain_file.unlink(missing_ok=True)
     terminal.message("starting Spark")
     try:
         with quiet_stderr():
@@ -308,8 +305,6 @@ def _session(
         raise
     except SPARK_FAILURES as error:
         raise RillnodeError("pipeline.failed", explain(error)[0]) from error
-    finally:
-        drain_file.unlink(missing_ok=True)
 
 
 def _document(figures: "Figures") -> dict[str, Any]:

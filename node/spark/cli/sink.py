@@ -142,8 +142,8 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     sink = choose_sink(config, args.name)
     # Only this verb needs what the `tables` extra installs.
     from rillnode.node.spark.configuring import derived_config
+    from rillnode.node.spark.explaining import is_made, verify as verify_table
     from rillnode.node.spark.files import absolute
-    from rillnode.node.spark.verify import is_made, verify as verify_table
     from rillnode.node.spark.view_config import views_of
     from rillnode.node.spark.views import SILVER
 

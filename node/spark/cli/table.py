@@ -163,9 +163,8 @@ def _view(config: "Config", name: str) -> dict[str, Any] | None:
     view = next((one for one in config.each(ViewTable) if one.called == name), None)
     if view is None:
         return None
-    from rillnode.node.spark.delta_log import open_table, sizes
+    from rillnode.node.spark.delta_log import arrow_schema_of, open_table, sizes
     from rillnode.node.spark.files import absolute
-    from rillnode.node.spark.statistics import arrow_schema_of
 
     told: dict[str, Any] = {"name": name, "of": view.of, "dir": absolute(view.dir)}
     told |= {"slot": list(view.slot), "sql": view.sql}

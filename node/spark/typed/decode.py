@@ -35,14 +35,13 @@ from rillnode.node.spark.typed.columns import (
     Columns,
     attribute,
     merge_columns,
+    new_columns,
     object_type,
     read_columns,
 )
-from rillnode.node.spark.typed.expectations import Expectation
-from rillnode.node.spark.typed.infer import new_columns
 from rillnode.node.spark.typed.judging import Expectations, Unexpected
 from rillnode.node.spark.typed.keys import Marker, null_keys
-from rillnode.node.spark.typed.layout import PLAIN, Layout
+from rillnode.node.spark.typed.layout import PLAIN, Expectation, Layout
 from rillnode.node.spark.typed.schemas import Evolve, Schema, SchemaSource, load_schema
 from rillnode.node.spark.typed.times import long_values
 

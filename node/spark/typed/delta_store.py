@@ -1,6 +1,7 @@
 """Typed tables in Delta's format: a directory or a URI, whose log is the catalog.
 
 Each schema is a file `_schemas/N.json` in the table's directory, written before the table changes.
+`stores_of` chooses this format, or Iceberg's for a table that has a catalog.
 """
 
 import json
@@ -22,24 +23,24 @@ from rillnode.node.spark.delta import (
     commit,
     committing,
     create_table,
+    name_statistics,
     read_rows,
     remove_actions,
     sync_log,
-    upgrade_statistics,
 )
-from rillnode.node.spark.delta_log import LiveTable
+from rillnode.node.spark.delta_log import LiveTable, added_files, arrow_schema_of
 from rillnode.node.spark.erasure import Erased, Erasures, Lock, sweep
-from rillnode.node.spark.files import local_path
+from rillnode.node.spark.files import filesystem, local_path, remove_files
+from rillnode.node.spark.installed import require_iceberg
+from rillnode.node.spark.job_config import TypedConfig
 from rillnode.node.spark.maintenance import KEEP_HOURS, Maintenance
-from rillnode.node.spark.parquet import TableFile, filesystem, remove_files, write_parted
+from rillnode.node.spark.parquet import TableFile, write_parted
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import added_files, arrow_schema_of, names_its_statistics
-from rillnode.node.spark.typed.arrays import columns_of
+from rillnode.node.spark.typed.arrays import REJECTS, columns_of
 from rillnode.node.spark.typed.columns import Columns, walk
-from rillnode.node.spark.typed.evolution import present_columns
 from rillnode.node.spark.typed.keys import Keyed
 from rillnode.node.spark.typed.layout import PLAIN, Layout
-from rillnode.node.spark.typed.store import Place, SchemaVersion
+from rillnode.node.spark.typed.store import Place, SchemaVersion, TableStore, present_columns
 from rillnode.node.spark.typed.times import Expiry
 
 _ATTEMPTS: Final = 3
@@ -125,19 +126,7 @@ class OpenDeltaTable:
         pair: dict[str, Any] | None = None,
         noted: Mapping[str, Any] | None = None,
     ) -> None:
-        """Commit files that are written; all is durable when this returns.
-
-        Args:
-            added: files in the store's directory.
-            numbers: what the commit leaves.
-            removed: files that go.
-            pair: what `DeltaStore.pair` is to find.
-            noted: what `noted` is to find.
-
-        Raises:
-            Conflict: another writer was first, and nothing was merged.
-            StoreError: `table.pair`, a file is gone.
-        """
+        """Commit files that are written, as `OpenTable` says; of a table with a key, merge them."""
         told = {**({"pair": pair} if pair else {}), **(noted or {})}
         if self._keyed is not None and added:
             self._keyed.merge(self.table, added, numbers, told)
@@ -235,9 +224,11 @@ class DeltaStore:
             self._rewrite(schema)
         else:
             self._add(table, present, schema)
-        if not names_its_statistics(self._present().table):
-            upgrade_statistics(self.name)
-        return self._present()
+        opened = self._present()
+        before = opened.table.version()
+        name_statistics(opened.table)
+        sync_log(self.name, before, opened.table.version())
+        return opened
 
     def _present(self) -> OpenDeltaTable:
         """The table, which has just been there.
@@ -363,3 +354,31 @@ def _ordered(present: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     names = [one for one in present.names if one in wanted.names]
     names += [one for one in wanted.names if one not in present.names]
     return pa.schema([wanted.field(one) for one in names])
+
+
+def stores_of(config: TypedConfig) -> tuple[TableStore, TableStore]:
+    """A table and its rejects, in the format that it is to have.
+
+    Raises:
+        ConfigError: `table.install`, what the format needs is not installed; `table.layout`, it
+            cannot keep rows as they are to be kept.
+    """
+    commits = config.compact_commits
+    if config.catalog is None:
+        return (
+            DeltaStore(config.dir, commits, config.layout),
+            DeltaStore(config.rejects, commits, config.layout.of_rejects),
+        )
+    layout = config.layout
+    if layout.key or layout.partition_by or layout.keep_days is not None:
+        text = "key, partition_by and keep_days are of Delta tables: leave them out, or the catalog"
+        raise ConfigError("table.layout", text)
+    require_iceberg()
+    # Few have what it needs.
+    from rillnode.node.spark.typed.iceberg_store import IcebergStore
+
+    catalog, rejects = config.catalog, f"{config.table}_rejects"
+    return (
+        IcebergStore(catalog, config.table, config.dir, None, commits),
+        IcebergStore(catalog, rejects, config.rejects, REJECTS, commits),
+    )

@@ -10,13 +10,12 @@ import msgspec
 
 from rillnode.actors.core.patterns import matcher
 from rillnode.node.entries import Readers
-from rillnode.node.spark.bronze_files import read_file
+from rillnode.node.spark.bronze import read_file
 from rillnode.node.spark.delta_log import TableLog, live_files
 from rillnode.node.spark.job_config import TypedConfig
-from rillnode.node.spark.typed.columns import Columns, written_columns
+from rillnode.node.spark.typed.columns import Columns, infer_columns, written_columns
 from rillnode.node.spark.typed.decode import said_by
-from rillnode.node.spark.typed.formats import stores_of
-from rillnode.node.spark.typed.infer import infer_columns
+from rillnode.node.spark.typed.delta_store import stores_of
 from rillnode.node.spark.typed.judging import counts_of, totals, unexpected_minutes
 
 REASONS_MAX: Final = 20

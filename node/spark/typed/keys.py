@@ -27,15 +27,14 @@ from pyarrow import fs
 
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.delta import read_rows, sync_commits
+from rillnode.node.spark.delta_log import arrow_schema_of
 from rillnode.node.spark.erasure import Erased
-from rillnode.node.spark.files import local_path, sync_files
-from rillnode.node.spark.parquet import TableFile, file_rows, filesystem, remove_files
-from rillnode.node.spark.predicates import Predicates
+from rillnode.node.spark.files import filesystem, local_path, remove_files, sync_files
+from rillnode.node.spark.parquet import TableFile, file_rows
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import Columns
-from rillnode.node.spark.typed.judging import SUPERSEDED, counted
+from rillnode.node.spark.typed.judging import SUPERSEDED, Predicates, counted
 from rillnode.node.spark.typed.layout import RECEIVED, Layout
 from rillnode.node.spark.typed.store import Conflict
 from rillnode.node.spark.typed.times import order_times

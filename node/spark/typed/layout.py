@@ -1,17 +1,18 @@
-"""Says how a typed table is kept: by what key, time and partitions, and for how long.
+"""Says how a typed table is kept, and what is expected of its rows.
 
     key = ["id"]                  # one row for each id: the latest
     delete_when = "op = 'D'"      # the latest entry may delete it
     time = "at"                   # when what an entry tells has happened
     partition_by = ["day(at)"]
     keep_days = 400
+    expect = { sane = "temp between -80 and 80", known = { sql = "id > 0", action = "reject" } }
 
 This module is pure and needs neither Arrow nor Spark.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import Meta
@@ -178,3 +179,48 @@ def _unfit(name: str, kind: str | None, text: str, kinds: Mapping[str, str]) -> 
     named = [one for one in kinds if one not in _PLACE]
     some = ", ".join(named[:20]) + (", ..." if len(named) > 20 else "")
     return f"the schema has no column {name!r}; there is {some}"
+
+
+EXPECTATIONS_MAX: Final = 100
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+Action = Literal["warn", "reject"]
+"""What is done about a row that does not meet an expectation, beside counting it."""
+
+
+class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An expectation of each row of a table.
+
+    Attributes:
+        name: what it is called.
+        sql: the predicate.
+        action: what is done about a row that does not meet it.
+    """
+
+    name: str
+    sql: str
+    action: Action = "warn"
+
+
+def read_expectation(name: str, said: object) -> Expectation:
+    """Read one expectation of a configuration: SQL, or a table with `sql` and `action`.
+
+    Raises:
+        ConfigError: `table.expect`, it is none.
+    """
+    if not _NAME.fullmatch(name):
+        text = "a name begins with a letter and has letters, digits, _ and -, 64 at most"
+        raise ConfigError("table.expect", f"{name!r}: {text}")
+    document = {"sql": said} if isinstance(said, str) else said
+    if not isinstance(document, dict):
+        raise unfit_expectation(name, f"expected SQL, or a table with sql and action, not {said!r}")
+    try:
+        return msgspec.convert({**cast("dict[str, Any]", document), "name": name}, Expectation)
+    except msgspec.ValidationError as error:
+        raise unfit_expectation(name, str(error).replace("`", "")) from error
+
+
+def unfit_expectation(name: str, why: str) -> ConfigError:
+    """What is said of an expectation that is none, with what helps."""
+    text = 'Mend its SQL, a condition on the table\'s columns such as "temp between -80 and 80"'
+    return ConfigError("table.expect", f"expectation {name!r}: {why}. {text}")

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from rillnode.actors.core.patterns import matcher
 from rillnode.actors.core.threads import Running, SystemThreads
 from rillnode.actors.spark.sink_job import TYPED_TABLES
-from rillnode.node.spark.bronze_files import streams_in
+from rillnode.node.spark.bronze import streams_in
 from rillnode.node.spark.delta_log import Position, TableLog
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES

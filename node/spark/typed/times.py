@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from rillnode.node.spark.delta import committing, sync_commits
-from rillnode.node.spark.statistics import added_files, arrow_schema_of
+from rillnode.node.spark.delta_log import added_files, arrow_schema_of
 from rillnode.node.spark.typed.layout import RECEIVED, Layout, Partition
 
 VALUE_BYTES_MAX: Final = 64

@@ -17,18 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rillnode.actors.core.patterns import matcher
-from rillnode.node.spark.bronze_files import read_file, read_rest
-from rillnode.node.spark.parquet import (
-    ROW_GROUP_BYTES,
-    TableFile,
-    filesystem,
-    write_files,
-    write_parted,
-)
+from rillnode.node.spark.bronze import read_file, read_rest
+from rillnode.node.spark.files import filesystem
+from rillnode.node.spark.parquet import ROW_GROUP_BYTES, TableFile, write_files, write_parted
 from rillnode.node.spark.typed.arrays import OWN_NAMES
-from rillnode.node.spark.typed.columns import Columns, read_columns, written_columns
+from rillnode.node.spark.typed.columns import Columns, merge_new, read_columns, written_columns
 from rillnode.node.spark.typed.decode import Lander, Plan
-from rillnode.node.spark.typed.infer import merge_new
 from rillnode.node.spark.typed.judging import EXPIRED, LATE, Unexpected, summed
 from rillnode.node.spark.typed.layout import PLAIN
 from rillnode.node.spark.typed.store import Place

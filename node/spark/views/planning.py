@@ -19,9 +19,8 @@ from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import DeltaError
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.delta_log import open_table
+from rillnode.node.spark.delta_log import arrow_schema_of, open_table
 from rillnode.node.spark.files import local_path
-from rillnode.node.spark.statistics import arrow_schema_of
 from rillnode.node.spark.tables import BRONZE_SCHEMA, DERIVED, SILVER_SCHEMA, GoldTable
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import unfit_name

@@ -15,7 +15,7 @@ from rillnode.node.client import connect_blocking
 from rillnode.node.config import GrantTable
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
-from rillnode.node.spark.client.ranges import StreamsClient, streams_client
+from rillnode.node.spark.clients import StreamsClient, streams_client
 from rillnode.node.spark.offsets import Offset, Range
 from rillnode.node.spark.planning import block_prober, positions_at
 from rillnode.node.spark.ranges import ClientOptions
@@ -40,7 +40,7 @@ def run_beside(
                 key_file=str(key_file),
                 streams=streams,
                 consumer=consumer,
-                client="rillnode.node.spark.client.ranges:streams_client",
+                client="rillnode.node.spark.clients:streams_client",
             )
             await asyncio.to_thread(work, options)
 

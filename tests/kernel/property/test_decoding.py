@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from pipeline_samples import TIME, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.decoding import decode_rows
+from rillnode.node.spark.silver import decode_rows
 from rillnode.node.spark.tables import SILVER_SCHEMA
 from streamr_samples import make_message
 

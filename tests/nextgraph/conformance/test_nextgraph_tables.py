@@ -18,7 +18,7 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.cli import main
 from rillnode.node.entries import Readers
 from rillnode.node.nextgraph.branches import find_branches, read_branches, write_branches
-from rillnode.node.spark.decoding import decode_entry
+from rillnode.node.spark.silver import decode_entry
 from typed_samples import land, reasons, values
 
 RECORD: Final[dict[str, Any]] = json.loads(

@@ -16,7 +16,7 @@ from rillnode.codecs.nextgraph.sealing import Branch, make_commit
 from rillnode.codecs.nextgraph.text_ids import format_id
 from rillnode.codecs.nextgraph.types import NIL_OVERLAY
 from rillnode.node.entries import Readers
-from rillnode.node.spark.decoding import decode_entry
+from rillnode.node.spark.silver import decode_entry
 from typed_samples import Lake, land as land_entries, reasons, run, values
 
 BRANCH: Final = Branch(REPO.public_key, REPO.public_key, READ_CAP_KEY)

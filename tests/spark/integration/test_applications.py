@@ -11,7 +11,7 @@ import pytest
 
 from doc_support import ROOT, running
 from rillnode.node.client import BlockingClient, connect_blocking
-from rillnode.node.spark.java import java_home
+from rillnode.node.spark.installed import java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

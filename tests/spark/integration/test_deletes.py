@@ -29,7 +29,6 @@ from rillnode.node.spark.config import SinkTables, SparkSink
 from rillnode.node.spark.derived import Derived
 from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.tables import CHAINS
-from rillnode.node.spark.views import running
 from streamr_samples import make_message
 from table_readers import plain_rows, wrong_answers
 
@@ -74,7 +73,7 @@ def counted(pipeline: Pipeline) -> int:
 def test_what_is_made_of_bronze_goes_on_after_a_delete(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "VIEW_SECONDS", 0.1)
+    monkeypatch.setattr(parts, "VIEW_SECONDS", 0.1)
     derived = Derived(pipeline.spark, config, tmp_path / "drain")
     derived.start()
     pipeline.land(*(make_message(at) for at in range(5)))
@@ -93,7 +92,7 @@ def test_what_is_made_of_bronze_goes_on_after_a_delete(
 def test_silver_is_deleted_from_and_tells_of_a_change_of_bronze(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "VIEW_SECONDS", 0.1)
+    monkeypatch.setattr(parts, "VIEW_SECONDS", 0.1)
     monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.5,))
     monkeypatch.setattr(deriving, "LOOK_SECONDS", 0.1)
     derived = Derived(pipeline.spark, config, tmp_path / "drain")

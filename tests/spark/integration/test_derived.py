@@ -12,11 +12,9 @@ from pyspark.sql import SparkSession
 from chained_tables import Pipeline
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark import parts
-from rillnode.node.spark.derived import Derived
+from rillnode.node.spark.derived import Derived, replay
 from rillnode.node.spark.job_config import DerivedConfig
-from rillnode.node.spark.replay import replay
 from rillnode.node.spark.tables import CHAINS, DERIVED, LAG, MINUTES, PUBLISHERS, SILVER_SCHEMA
-from rillnode.node.spark.views import running
 from streamr_samples import make_message
 
 pytestmark = pytest.mark.spark
@@ -56,7 +54,7 @@ def wait_for(derived: Derived, condition: Callable[[], bool]) -> None:
 def test_tables_are_kept_up_to_date_until_they_are_stopped(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "VIEW_SECONDS", 0.1)
+    monkeypatch.setattr(parts, "VIEW_SECONDS", 0.1)
     drain_file = tmp_path / "drain"
     derived = Derived(pipeline.spark, config, drain_file)
     derived.start()
@@ -96,7 +94,7 @@ def test_a_failure_is_told_and_tried_again(
 def test_a_gold_table_that_fails_holds_up_no_other(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "VIEW_SECONDS", 0.1)
+    monkeypatch.setattr(parts, "VIEW_SECONDS", 0.1)
     monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
     pipeline.land(make_message(1))
     DeltaTable.create(pipeline.gold / MINUTES.name, SILVER_SCHEMA)  # it is none of ours

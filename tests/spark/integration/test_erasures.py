@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
 from pipeline_samples import TIME
+from rillnode.node.spark.derived import replay
 from rillnode.node.spark.erasing import Lake, held, sweep_all
 from rillnode.node.spark.erasure import PLACES, Erasures, ranges_of
 from rillnode.node.spark.job_config import DerivedConfig
-from rillnode.node.spark.replay import replay
 from rillnode.node.spark.tables import CHAINS, MINUTES, PUBLISHERS
 from streamr_samples import make_message
 from table_readers import plain_rows

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from nodes import connect_to, node_config
 from rillnode.node.runtime import Node
-from rillnode.node.spark.client.sink import sink_client
+from rillnode.node.spark.arrow import read_ranges
+from rillnode.node.spark.clients import sink_client
 from rillnode.node.spark.config import FilesSink, SinkTables
 from rillnode.node.spark.offsets import Offset, Range
 from rillnode.node.spark.ranges import ClientOptions, ask
-from rillnode.node.spark.reading import read_ranges
 
 SECONDS_MAX = 120.0
 

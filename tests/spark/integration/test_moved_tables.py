@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
 from fake_sink import FakeSink
-from rillnode.node.spark.landing import FORMAT
+from rillnode.node.spark.job_config import JobConfig
+from rillnode.node.spark.landing import Landing, fetch
 from rillnode.node.spark.ranges import ClientOptions
+from rillnode.node.spark.session import on_spark
 from rillnode.node.spark.tables import MINUTES
 from streamr_samples import make_message
 
@@ -26,15 +28,20 @@ def sink() -> Generator[FakeSink]:
 
 
 def land(spark: SparkSession, options: ClientOptions, table: Path) -> list[int]:
-    """Land what is new, the checkpoint in the table's directory; returns all indexes."""
-    rows = spark.readStream.format(FORMAT).options(**options.to_options()).load(str(table))
-    query = (
-        rows.writeStream.format(FORMAT)
-        .option("checkpointLocation", str(table / "_checkpoints" / "bronze"))
-        .trigger(availableNow=True)
-        .start(str(table))
+    """Land what is new; returns all indexes."""
+    config = JobConfig(
+        sink=options.sink,
+        url=options.url,
+        node_identity=options.node_identity,
+        key_file=options.key_file,
+        client=options.client,
+        table_dir=str(table),
+        checkpoint_dir=str(table / "_checkpoints" / "bronze"),
+        work_dir=str(table.parent / "work"),
     )
-    query.awaitTermination()
+    landing = Landing(config, on_spark(spark, fetch))
+    while landing.step():
+        continue
     found: list[int] = []
     for file in DeltaTable(table).file_uris():
         found += pq.read_table(file, columns=["index"]).column("index").to_pylist()

@@ -75,13 +75,6 @@ class Job:
         self.log += done.stdout + done.stderr
         assert done.returncode == 0, done.stderr
 
-    def forget_last_commit(self) -> None:
-        """What a crash between the table's commit and Spark's leaves behind."""
-        commits = self.checkpoints / "bronze" / "commits"
-        last = max((path for path in commits.iterdir() if path.name.isdecimal()), key=_number)
-        last.unlink()
-        (commits / f".{last.name}.crc").unlink(missing_ok=True)
-
     def indexes(self, table: str) -> list[int]:
         rows = self._table(table).to_pyarrow_table(columns=["index"])
         return sorted(rows.column("index").to_pylist())
@@ -100,7 +93,6 @@ def test_every_entry_is_in_each_table_once(
     job = Job(sink, tmp_path, {**store, "PYTHONPATH": worker_path})
     sink.append("s", [b'{"n": %d}' % n for n in range(500)])
     job.run()
-    job.forget_last_commit()
     sink.append("s", [b'{"n": %d}' % n for n in range(500, 700)])
     job.run()
     shutil.rmtree(job.checkpoints / "silver")
@@ -112,7 +104,3 @@ def test_every_entry_is_in_each_table_once(
     for file in tmp_path.rglob("*"):
         if file.is_file():
             assert SECRET.encode() not in file.read_bytes(), file
-
-
-def _number(path: Path) -> int:
-    return int(path.name)

@@ -1,6 +1,5 @@
 """Two writers of one table in an object store: what keeps them apart, and what is refused."""
 
-import shutil
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,17 +11,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructType
 
-from every_kind_of_row import OLD_TABLES
-from pipeline_samples import Query, rows
+from pipeline_samples import Query, RowWriter, rows
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.delta_sink import DeltaStreamWriter
+from rillnode.node.spark.explaining import check_stores
+from rillnode.node.spark.files import filesystem
 from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.maintenance import Maintenance, compact, live_files
-from rillnode.node.spark.object_store import check_stores
-from rillnode.node.spark.parquet import filesystem
-from rillnode.node.spark.parts import upgrade_tables
 from s3_support import BUCKET, forgetful, object_store
-from table_readers import wrong_answers
 
 pytestmark = [pytest.mark.long]
 
@@ -41,8 +36,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
 class RemoteQuery(Query):
     """A query whose table is in the store."""
 
-    def writer(self, schema: StructType = BRONZE_STRUCT) -> DeltaStreamWriter:
-        return DeltaStreamWriter(TABLE, str(self.checkpoint), schema.json())
+    def writer(self, schema: StructType = BRONZE_STRUCT) -> RowWriter:
+        return RowWriter(TABLE, str(self.checkpoint), schema)
 
     def indexes(self) -> list[int]:
         table: Any = DeltaTable(TABLE)
@@ -99,16 +94,3 @@ def test_small_files_are_merged(store: str, tmp_path: Path) -> None:
     assert Maintenance(TABLE, 1).merge(table, stale).startswith("nothing is left to merge")
     assert query.indexes() == list(range(40))
     assert len(live_files(DeltaTable(TABLE))) == 1
-
-
-def test_a_table_of_an_earlier_version_is_healed(store: str, tmp_path: Path) -> None:
-    shutil.unpack_archive(OLD_TABLES, tmp_path)
-    system, root = filesystem(TABLE)
-    for file in (tmp_path / "table").rglob("*"):
-        if file.is_file():
-            name = file.relative_to(tmp_path / "table").as_posix()
-            with system.open_output_stream(f"{root}/{name}") as stream:
-                stream.write(file.read_bytes())
-    assert wrong_answers(TABLE, ["delta-rs dataset"]) != []
-    upgrade_tables([TABLE])
-    assert wrong_answers(TABLE, ["delta-rs dataset"]) == []

@@ -246,7 +246,7 @@ def test_the_end_of_the_thread_that_waits_for_a_job_is_told_and_the_sink_goes_on
 def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dies: str = "") -> Application:
     path = tmp_path / "host.py"
     path.write_text(HOST.format(dies=dies))
-    monkeypatch.setattr(process, "APPLICATION_COMMAND", (sys.executable, str(path)))
+    monkeypatch.setitem(process.COMMANDS, JobConfig, (sys.executable, str(path)))
     config = application_config(sample_config(tmp_path), "bronze", tmp_path / "app")
     return Application(config, tmp_path / "app.log", SYSTEM_THREADS)
 

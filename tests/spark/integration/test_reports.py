@@ -3,21 +3,24 @@ import json
 from pathlib import Path
 
 import pytest
+from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from pipeline_samples import Query, make_block
-from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.reports import (
+from demo_report import (
     bar_table,
     events_per_hour,
     events_per_key,
     json_number,
     json_text,
     json_time,
-    read_delta,
     top_by,
 )
+from pipeline_samples import Query, make_block
+from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.delta import open_to_write
+from rillnode.node.spark.frames import read_delta
+from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 HOUR_MS = 3_600_000
 START = datetime.datetime(2026, 3, 1, 5, 30, tzinfo=datetime.UTC)
@@ -73,7 +76,7 @@ def test_reports_answer_over_the_live_files_and_skip_what_is_no_json(table: Data
 @pytest.mark.spark
 def test_a_table_without_files_has_its_columns(spark: SparkSession, tmp_path: Path) -> None:
     query = Query(tmp_path)
-    query.writer()._open()  # pyright: ignore[reportPrivateUsage] - a table before its first commit
+    open_to_write(str(query.table), Schema.from_arrow(BRONZE_SCHEMA))
     frame = read_delta(spark, str(query.table))
     assert frame.columns[:3] == ["stream", "partition", "index"]
     assert frame.count() == 0

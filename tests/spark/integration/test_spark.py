@@ -1,6 +1,5 @@
 """The source and the sink inside Spark, from a fake node into a Delta table."""
 
-import shutil
 import threading
 from collections.abc import Generator
 from operator import itemgetter
@@ -11,21 +10,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import StreamingQueryException
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
 from fake_sink import FakeSink
 from pipeline_samples import make_block
-from rillnode.codecs.entries import EntryKind
+from rillnode.codecs.entries import Block, EntryKind
+from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keyed import encode_headers
 from rillnode.node.spark.explaining import explain
 from rillnode.node.spark.export import Export
-from rillnode.node.spark.job_config import ExportConfig
+from rillnode.node.spark.frames import read_delta
+from rillnode.node.spark.job_config import ExportConfig, JobConfig
+from rillnode.node.spark.landing import Landing as JobLanding, fetch
+from rillnode.node.spark.offsets import Range
 from rillnode.node.spark.ranges import ClientOptions
-from rillnode.node.spark.reports import read_delta
+from rillnode.node.spark.session import SPARK_FAILURES, on_spark
 
 pytestmark = pytest.mark.spark
+
+CONNECTION = ("sink", "url", "node_identity", "key_file", "client")
 
 
 @pytest.fixture
@@ -39,27 +44,34 @@ def fill(sink: FakeSink, first: int, count: int, *, partition: int = 0) -> None:
     sink.append("s", [b"%d" % i for i in range(first, first + count)], partition=partition)
 
 
+def lose(part: Range, bytes_max: int) -> tuple[int, list[Block]]:
+    """Answer as a node does that has lost entries in the middle."""
+    return part.start, []
+
+
 class Landing:
-    """The job's query, run until the present end."""
+    """What a job lands, until the present end."""
 
     def __init__(self, spark: SparkSession, options: ClientOptions, directory: Path) -> None:
         self.spark = spark
         self.options = options
         self.table = directory / "table"
-        self.checkpoint = directory / "checkpoint"
-        self.formats: tuple[str, str] = ("rillnode-landing", "rillnode-landing")
+        self._directory = directory
 
-    def run(self, **options: str) -> None:
-        source, sink = self.formats
-        rows = self.spark.readStream.format(source).options(**self.options.to_options(), **options)
-        query = (
-            rows.load(str(self.table))
-            .writeStream.format(sink)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start(str(self.table))
+    def run(self, **changes: Any) -> None:
+        config = JobConfig(
+            sink="",
+            url="",
+            table_dir=str(self.table),
+            checkpoint_dir=str(self._directory / "checkpoint"),
+            work_dir=str(self._directory / "work"),
         )
-        query.awaitTermination()
+        told = {name: getattr(self.options, name) for name in CONNECTION}
+        config = replace(config, **{"fail_on_data_loss": True, **told, **changes})
+        landing = JobLanding(config, on_spark(self.spark, fetch), tasks_max=2)
+        landing.end_at_present()
+        while landing.step():
+            continue
 
     def indexes(self, partition: int = 0) -> list[int]:
         return sorted(
@@ -69,15 +81,8 @@ class Landing:
             if row["partition"] == partition
         )
 
-    def versions(self) -> int:
-        return DeltaTable(self.table).version()
-
-    def forget_last_commit(self) -> None:
-        """What a crash between the table's commit and Spark's leaves behind."""
-        commits = self.checkpoint / "commits"
-        last = max((path for path in commits.iterdir() if path.name.isdecimal()), key=_number)
-        last.unlink()
-        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    def batches(self) -> list[dict[str, Any]]:
+        return [one["batch"] for one in DeltaTable(self.table).history() if "batch" in one]
 
 
 @pytest.fixture
@@ -110,9 +115,7 @@ def test_keys_and_headers_are_columns_of_the_source_and_of_bronze(
     keyed = make_block(0, [b"x", b"y"], keys=[b"lamp", None], headers=[headers, b""])
     sink.append_value("s", keyed.value)
     options = sink.serve().to_options()
-    landing.formats = ("rillnode", "rillnode-delta")  # the rows go through Java
     landing.run()
-    landing.formats = ("rillnode-landing", "rillnode-landing")
     sink.append_value("s", keyed.value)
     landing.run()
     frame = spark.read.format("rillnode").options(**options).load()
@@ -131,48 +134,37 @@ def test_keys_and_headers_are_columns_of_the_source_and_of_bronze(
     ] * 2
 
 
-def test_a_query_goes_on_from_its_checkpoint(landing: Landing, sink: FakeSink) -> None:
-    landing.formats = ("rillnode", "rillnode-delta")
-    for first in range(0, 3000, 100):
-        fill(sink, first, 100)
-    landing.run(maxOffsetsPerTrigger="1100")
-    assert landing.indexes() == list(range(3000))
-    assert landing.versions() == 3
-    # What lands the same entries as files shares the checkpoint's meaning.
-    landing.formats = ("rillnode-landing", "rillnode-landing")
-    fill(sink, 3000, 10)
+def test_a_batch_is_landed_by_tasks_of_sparks(landing: Landing, sink: FakeSink) -> None:
+    for first in range(0, 12_000, 1_000):
+        fill(sink, first, 1_000)
+    landing.run(batch_rows_max=9_000)
+    assert landing.indexes() == list(range(12_000))
+    # What is worth no task of its own is landed by the job's process itself.
+    assert [(one["rows"], one["files"]) for one in landing.batches()] == [(3_000, 1), (9_000, 2)]
+    fill(sink, 12_000, 10)
     fill(sink, 0, 5, partition=1)  # a partition that did not exist before
     landing.run()
-    assert landing.indexes() == list(range(3010))
+    assert landing.indexes() == list(range(12_010))
     assert landing.indexes(partition=1) == list(range(5))
-    # Spark tells the source of a batch when it plans the next one; the job tells the rest.
-    assert sink.positions[("s", 0)] >= 2200
+    assert sink.positions == {("s", 0): 12_010, ("s", 1): 5}
     landing.run()
-    assert landing.versions() == 4
+    assert len(landing.batches()) == 3
 
 
-def test_a_crash_between_the_two_commits_repeats_nothing(landing: Landing, sink: FakeSink) -> None:
-    for at in range(3):
-        fill(sink, 100 * at, 100)
+def test_what_a_task_of_sparks_fails_with_is_told(landing: Landing, sink: FakeSink) -> None:
+    for first in range(0, 12_000, 1_000):
+        fill(sink, first, 1_000)
+    landing.run(batch_rows_max=2_000)
+    fill(sink, 12_000, 9_000)
+    sink.read = lose  # type: ignore[method-assign]
+    with pytest.raises(SPARK_FAILURES) as caught:
         landing.run()
-    assert landing.versions() == 3
-    landing.forget_last_commit()
-    fill(sink, 300, 7)
+    assert explain(caught.value)[0].startswith("asked for stream 's' partition 0 from index")
+    del sink.read
+    known = {Path(name).name for name in DeltaTable(landing.table).file_uris()}
+    assert {path.name for path in landing.table.glob("*.parquet")} == known
     landing.run()
-    assert landing.indexes() == list(range(307))
-    assert landing.versions() == 4
-
-
-@pytest.mark.long
-def test_a_new_checkpoint_reads_everything_again(landing: Landing, sink: FakeSink) -> None:
-    """Under a fixed application id its batch 0 would be taken for the old one and be skipped."""
-    fill(sink, 0, 50)
-    landing.run()
-    fill(sink, 50, 50)
-    landing.run()
-    shutil.rmtree(landing.checkpoint)
-    landing.run()
-    assert landing.indexes() == sorted([*range(100), *range(100)])
+    assert landing.indexes() == list(range(21_000))
 
 
 def test_lost_entries_fail_the_query_or_leave_a_row(landing: Landing, sink: FakeSink) -> None:
@@ -181,12 +173,12 @@ def test_lost_entries_fail_the_query_or_leave_a_row(landing: Landing, sink: Fake
     for first in range(10, 40, 10):
         fill(sink, first, 10)
     sink.trim("s", 25)
-    with pytest.raises(StreamingQueryException) as caught:
+    with pytest.raises(RequestError) as caught:
         landing.run()
     text, code = explain(caught.value)
     assert text.startswith("stream 's' partition 0: entries 10 to 24 were trimmed")
     assert code == 1
-    landing.run(failOnDataLoss="false")
+    landing.run(fail_on_data_loss=False)
     assert landing.indexes() == [*range(11), *range(25, 40)]
     gaps = read_delta(landing.spark, str(landing.table)).where("kind = 'gap'").collect()
     assert [(row["index"], row["gap_until"]) for row in gaps] == [(10, 25)]
@@ -198,17 +190,17 @@ def test_a_stream_made_anew_is_landed_from_its_beginning(landing: Landing, sink:
     landing.run()
     sink.reset("s", created_at=2)
     fill(sink, 100, 30)  # longer than the one before
-    with pytest.raises(StreamingQueryException) as caught:
+    with pytest.raises(RequestError) as caught:
         landing.run()
     assert explain(caught.value)[0].startswith("stream 's' was removed and made anew")
-    landing.run(failOnDataLoss="false")
+    landing.run(fail_on_data_loss=False)
     rows = read_delta(landing.spark, str(landing.table)).orderBy("index").collect()
     assert [row["gap_until"] for row in rows if row["kind"] == "gap"] == [None]
     assert sorted(int(row["data"]) for row in rows if row["kind"] == "bytes") == [
         *range(10),
         *range(100, 130),
     ]
-    assert not sink.positions  # those of the old stream are not saved for the new one
+    assert sink.positions == {("s", 0): 30}
 
 
 def test_files_are_landed_as_a_nodes_ranges_are(landing: Landing, sink: FakeSink) -> None:
@@ -233,10 +225,9 @@ def test_files_are_landed_as_a_nodes_ranges_are(landing: Landing, sink: FakeSink
     fill(sink, 100, 50)
     sink.trim("s", 120)
     export.step(threading.Event())
-    landing.run(failOnDataLoss="false")
+    landing.run(fail_on_data_loss=False)
     assert landing.indexes() == [*range(101), *range(120, 150)]
-    # The first batch's files went when the second was planned.
-    assert len(list(files.glob("*/*/*"))) == 2
+    assert not list(files.glob("*/*/*"))
 
 
 def test_an_error_of_the_client_comes_through_spark(landing: Landing) -> None:
@@ -245,7 +236,3 @@ def test_an_error_of_the_client_comes_through_spark(landing: Landing) -> None:
     with pytest.raises(Exception, match="HandshakeError") as caught:
         frame.load().collect()
     assert explain(caught.value) == ("the node refuses this key [noise.refused]", 3)
-
-
-def _number(path: Path) -> int:
-    return int(path.name)

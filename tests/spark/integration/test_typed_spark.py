@@ -8,12 +8,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from iceberg_lake import IcebergLake
-from rillnode.node.spark.frames import BRONZE_STRUCT
+from rillnode.node.spark.frames import BRONZE_STRUCT, read_delta
 from rillnode.node.spark.offsets import TASK_ROWS_MIN
-from rillnode.node.spark.reports import read_delta
 from rillnode.node.spark.session import on_spark
 from rillnode.node.spark.typed.layout import Layout
-from rillnode.node.spark.typed.work import in_process
+from rillnode.node.spark.typed.work import do, in_process
 from typed_samples import Lake, run
 
 pytestmark = pytest.mark.spark
@@ -28,7 +27,7 @@ def test_tasks_of_spark_land_what_one_process_would(spark: SparkSession, tmp_pat
             json.dumps({"id": at if at % 100 else "x", "pos": {"lat": at, "n": at}}).encode()
             for at in numbers
         ))  # fmt: skip
-    for name, engine in {"spark": on_spark(spark), "here": in_process}.items():
+    for name, engine in {"spark": on_spark(spark, do), "here": in_process}.items():
         columns = {"id": "int", "pos": {"lat": "float"}}
         query = lake.table(name, engine, columns=columns, tasks_max=3)
         run(query)
@@ -48,7 +47,7 @@ def test_tasks_of_spark_write_files_of_iceberg_tables(spark: SparkSession, tmp_p
         entries = ({"id": at if at % 100 else "x", "pos": {"lat": at, "n": at}} for at in numbers)
         lake.push(*(json.dumps(one).encode() for one in entries))
     columns = {"id": "int", "pos": {"lat": "float"}}
-    run(lake.table("t", on_spark(spark), columns=columns, tasks_max=3))
+    run(lake.table("t", on_spark(spark, do), columns=columns, tasks_max=3))
     assert lake.places() == [at for at in range(total) if at % 100]
     assert lake.rows()[0]["pos"] == {"lat": 1.0, "n": 1}
     assert len(lake.rows("t_rejects")) == len(range(0, total, 100))
@@ -72,9 +71,9 @@ def test_tasks_of_spark_keep_keys_and_partitions_as_one_process_would(
     layout = Layout(key=("id",), delete_when="id < 100", partition_by=("op",))
     plain = Layout(partition_by=("op", "day(_received_at)"))
     columns = {"id": "int", "n": "int", "op": "string"}
-    for name, engine in {"spark": on_spark(spark), "here": in_process}.items():
+    for name, engine in {"spark": on_spark(spark, do), "here": in_process}.items():
         run(lake.table(name, engine, columns=columns, layout=layout, tasks_max=3))
-    run(lake.table("parted", on_spark(spark), columns=columns, layout=plain, tasks_max=3))
+    run(lake.table("parted", on_spark(spark, do), columns=columns, layout=plain, tasks_max=3))
     assert lake.rows("spark") == lake.rows("here")
     assert {row["n"] for row in lake.rows("spark")} == {
         at for at in range(total - 1_000, total) if at % 1_000 >= 100

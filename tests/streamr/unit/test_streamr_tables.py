@@ -16,9 +16,9 @@ from rillnode.codecs.streamr.message import encode_either
 from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import MessageId, MessageType, StreamMessage
 from rillnode.node.entries import Readers
-from rillnode.node.spark.decoding import decode_entry, decode_rows
 from rillnode.node.spark.delta_log import TableLog
 from rillnode.node.spark.erasing import Lake as ErasedLake, find
+from rillnode.node.spark.silver import decode_entry, decode_rows
 from rillnode.node.spark.typed.columns import written_columns
 from rillnode.node.spark.typed.describing import infer_table
 from rillnode.node.spark.typed.query import TypedQuery

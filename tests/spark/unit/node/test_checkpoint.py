@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.checkpoint import query_id, sync_commits
+from rillnode.node.spark.files import query_id
 
 
 def test_the_query_id_is_read_from_the_checkpoint(tmp_path: Path) -> None:
@@ -17,13 +17,3 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None
     (tmp_path / "metadata").write_bytes(content)
     with pytest.raises(ConfigError, match="metadata"):
         query_id(str(tmp_path))
-
-
-def test_syncing_commits_takes_the_latest_and_ignores_others(tmp_path: Path) -> None:
-    commits = tmp_path / "commits"
-    commits.mkdir()
-    sync_commits(str(tmp_path))
-    for name in ("9", "10", ".10.crc", "11.tmp"):
-        (commits / name).touch()
-    (commits / "9").unlink()
-    sync_commits(str(tmp_path))

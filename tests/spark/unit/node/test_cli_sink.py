@@ -159,7 +159,7 @@ def test_a_report_is_printed_and_written(home: Path) -> None:
     counts = {column.name: 0 for column in MINUTES.schema if column.type == pa.int64()}
     row = {**counts, "stream": "sensors", "minute": minute, "messages": 7}
     batch = pa.RecordBatch.from_pylist([row], schema=MINUTES.schema)
-    upsert(str(home / "gold" / "minutes"), MINUTES, pa.Table.from_batches([batch]))
+    upsert(str(home / "gold" / "minutes"), MINUTES.slot, pa.Table.from_batches([batch]))
     code, out, err = run("pipeline", "report", "--html", "report.html")
     assert (code, err) == (0, "written: report.html\n")
     document = json.loads(out)

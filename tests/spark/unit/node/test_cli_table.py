@@ -19,8 +19,7 @@ from rillnode.node.keys.files import write_key
 from rillnode.node.spark.explaining import explain_end
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.views.planning import View
-from rillnode.node.spark.views.query import ViewQuery
-from rillnode.node.spark.views.source import TypedSource
+from rillnode.node.spark.views.query import TypedSource, ViewQuery
 from typed_samples import COLUMNS, Lake, run
 
 GOOD = b'{"id":1,"at":"2026-01-01T12:00:00Z"}'

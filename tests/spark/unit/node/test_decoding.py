@@ -10,7 +10,7 @@ from rillnode.codecs.nextgraph.types import ForwardedPeer
 from rillnode.codecs.streamr.message import decode_message, encode_message
 from rillnode.node.entries import TIME_MS_MAX
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.decoding import (
+from rillnode.node.spark.silver import (
     decode_entry,
     decode_rows,
 )

@@ -7,8 +7,6 @@ from pyspark.sql.types import StructType
 
 from pipeline_samples import Query, rows
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark.delta_sink import DeltaSink
-from rillnode.node.spark.frames import BRONZE_STRUCT
 
 
 def test_a_batch_is_one_transaction(tmp_path: Path) -> None:
@@ -58,15 +56,6 @@ def test_an_aborted_batch_that_the_table_has_keeps_its_files(tmp_path: Path) -> 
     assert query.indexes() == [0, 1, 2]
 
 
-def test_a_batch_without_rows_is_no_transaction(tmp_path: Path) -> None:
-    query = Query(tmp_path)
-    writer = query.writer()
-    message = writer.write(iter([rows(0, 1).slice(0, 0)]))
-    assert message.files == ()
-    writer.commit([message], 0)
-    assert not query.table.exists()
-
-
 def test_a_batch_is_not_committed_before_its_offsets_are_written(tmp_path: Path) -> None:
     query = Query(tmp_path)
     writer = query.writer()
@@ -89,13 +78,6 @@ def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
     writer = query.writer(StructType().add("index", "long"))
     with pytest.raises(ConfigError, match="other columns"):
         writer.commit([writer.write(iter([rows(1, 1)]))], 1)
-
-
-def test_options_and_mode_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`checkpointLocation`"):
-        DeltaSink({"path": str(tmp_path)}).streamWriter(BRONZE_STRUCT, overwrite=False)
-    with pytest.raises(ConfigError, match="only appends"):
-        DeltaSink({}).streamWriter(BRONZE_STRUCT, overwrite=True)
 
 
 def test_files_carry_statistics_that_readers_can_skip_by(tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from rillnode.node.spark.job_config import (
     read_config,
     save_job_config,
 )
-from rillnode.node.spark.parts import BACKOFF_SECONDS, Part
+from rillnode.node.spark.parts import BACKOFF_SECONDS, Duties, Part
 from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.views.query import ViewQuery
-from rillnode.node.spark.views.running import Duties
 from rillnode.node.testing.contract.stores.driver import wait_until
 
 

@@ -29,7 +29,7 @@ from rillnode.node.entries import (
     reader_of,
 )
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.decoding import decode_rows
+from rillnode.node.spark.silver import decode_rows
 from rillnode.node.spark.typed.decode import Lander, Plan
 from rillnode.node.spark.typed.schemas import SchemaSource
 from streamr_samples import make_message
@@ -197,9 +197,9 @@ def test_kinds_whose_plug_ins_are_not_there_hold_up_no_others(points: list[Entry
 
 def test_no_reader_is_imported_for_plain_entries() -> None:
     program = (
-        "import sys; import rillnode.node.spark.decoding, rillnode.node.spark.typed.decode\n"
+        "import sys; import rillnode.node.spark.silver, rillnode.node.spark.typed.decode\n"
         "from rillnode.node.spark.arrow import BatchBuilder\n"
-        "from rillnode.node.spark.decoding import decode_entry\n"
+        "from rillnode.node.spark.silver import decode_entry\n"
         "assert decode_entry('bytes', b'1').content == '1'\n"
         "print([one for one in sys.modules if '.streamr' in one or '.nextgraph' in one])"
     )

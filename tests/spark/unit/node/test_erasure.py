@@ -34,14 +34,12 @@ from rillnode.node.spark.erasure import Erasures, applied, of_ranges
 from rillnode.node.spark.job_config import DerivedConfig, TypedConfig, ViewConfig
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import TableFile
-from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.keys import Keyed
-from rillnode.node.spark.typed.layout import Layout
+from rillnode.node.spark.typed.layout import Expectation, Layout
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.work import Engine, in_process
 from rillnode.node.spark.views.planning import View, gold_views
-from rillnode.node.spark.views.query import ViewQuery
-from rillnode.node.spark.views.source import SilverSource, TypedSource
+from rillnode.node.spark.views.query import SilverSource, TypedSource, ViewQuery
 from silver_chain import Chain
 from table_readers import READERS, Filter, plain_rows, rows_of
 from typed_samples import CREATED_AT, Lake, die_after, run

@@ -10,10 +10,10 @@ from deltalake import DeltaTable
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import load_config
-from rillnode.node.spark.metrics import samples
+from rillnode.node.spark.sinks import samples
 from rillnode.node.spark.table_config import TypedTable
 from rillnode.node.spark.typed.describing import describe
-from rillnode.node.spark.typed.expectations import Expectation, read_expectation
+from rillnode.node.spark.typed.layout import Expectation, read_expectation
 from rillnode.node.spark.typed.tables import TypedTables
 from rillnode.node.spark.typed.work import in_process
 from typed_samples import Lake, die_after, run

@@ -8,12 +8,11 @@ import pytest
 from fake_sink import FakeSink
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
 from rillnode.node.spark import export
-from rillnode.node.spark.export import Export, main
+from rillnode.node.spark.arrow import read_ranges
+from rillnode.node.spark.export import Export, FilesClient, files_client, main
 from rillnode.node.spark.job_config import ExportConfig
 from rillnode.node.spark.offsets import Offset, Range
-from rillnode.node.spark.range_files import FilesClient, files_client
 from rillnode.node.spark.ranges import ClientOptions
-from rillnode.node.spark.reading import read_ranges
 
 KEY = ("s", 0)
 RUNNING = threading.Event()

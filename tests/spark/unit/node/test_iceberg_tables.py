@@ -28,10 +28,10 @@ from rillnode.node.spark.erasing import (
 from rillnode.node.spark.erasure import Erasures, of_ranges
 from rillnode.node.spark.job_config import CatalogConfig
 from rillnode.node.spark.schema_upgrade import field_ids
-from rillnode.node.spark.typed import iceberg_catalog, iceberg_maintenance
+from rillnode.node.spark.typed import iceberg_store, iceberg_table
 from rillnode.node.spark.typed.describing import describe
-from rillnode.node.spark.typed.expectations import Expectation
 from rillnode.node.spark.typed.iceberg_table import OpenIcebergTable, arrow_of, plain, read_rows
+from rillnode.node.spark.typed.layout import Expectation
 from rillnode.node.spark.typed.schemas import SchemaSource
 from rillnode.node.spark.typed.tables import TypedTables, table_of
 from rillnode.node.spark.typed.work import in_process
@@ -433,7 +433,7 @@ def test_columns_that_another_writer_changes_are_told_of_and_made_again(lake: Ic
 def test_a_table_of_another_kind_is_left_alone(lake: IcebergLake) -> None:
     lake.push(GOOD)
     run(lake.table("u"))
-    catalog = iceberg_catalog.open_catalog(lake.catalog)
+    catalog = iceberg_table.open_catalog(lake.catalog)
     schema = pa.schema([pa.field("a", pa.int64())])
     for name in ("t", "v_rejects"):
         catalog.create_table(f"lake.{name}", schema, f"file://{lake.directory}/{name}")
@@ -484,7 +484,7 @@ def test_small_files_are_merged_and_what_no_snapshot_has_is_removed(
     assert said[0] == "rillnode.lake.t: merged 5 files of the table into 1"
     assert len(list(lake.load().scan().plan_files())) == 4
     assert [row["deep"] for row in raw_rows(lake)] == [None, []] * 4
-    monkeypatch.setattr(iceberg_maintenance, "SNAPSHOTS_MAX", 2)
+    monkeypatch.setattr(iceberg_store, "SNAPSHOTS_MAX", 2)
     while query.maintain():
         continue
     for _ in range(4):
@@ -494,7 +494,7 @@ def test_small_files_are_merged_and_what_no_snapshot_has_is_removed(
         said.append(done)
     assert said[-1].endswith("snapshots have expired, 0 files that none has are removed")
     assert len(lake.load().snapshots()) == 2
-    monkeypatch.setattr(iceberg_maintenance, "KEEP_HOURS", 0)
+    monkeypatch.setattr(iceberg_store, "KEEP_HOURS", 0)
     data = lake.directory / "t" / "data"
     (data / "part-of-a-killed-task.parquet").write_bytes(b"")
     for _ in range(4):
@@ -580,7 +580,7 @@ def wait_for(tables: TypedTables, is_so: Callable[[dict[str, Any]], bool]) -> di
 def test_a_catalog_that_does_not_answer_is_not_waited_for_for_ever(
     lake: IcebergLake, service: RestCatalogServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iceberg_catalog, "ANSWER_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(iceberg_table, "ANSWER_SECONDS_MAX", 0.1)
     service.slow_seconds = 1.0
     lake.push(GOOD)
     with pytest.raises(TransportError, match=r"is away: .*[Tt]imed out") as failed:

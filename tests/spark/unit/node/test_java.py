@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.spark import java
-from rillnode.node.spark.java import java_home, make_shim
+from rillnode.node.spark import installed
+from rillnode.node.spark.installed import java_home, make_shim
 
 GOOD = """\
 #!/bin/sh
@@ -40,7 +40,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runtime = fake_java(tmp_path / "wheel runtime", '#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (runtime / "bin" / "jcmd").touch()
     (runtime / "lib").mkdir()
-    monkeypatch.setattr(java, "_wheel_runtime", lambda: runtime)
+    monkeypatch.setattr(installed, "_wheel_runtime", lambda: runtime)
     return runtime
 
 
@@ -69,7 +69,7 @@ def test_an_old_or_reduced_java_is_passed_over(tmp_path: Path, wheel: Path) -> N
 def test_no_java_at_all_is_an_error_with_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(java, "_wheel_runtime", lambda: None)
+    monkeypatch.setattr(installed, "_wheel_runtime", lambda: None)
     old = good_java(tmp_path / "old", 11)
     with pytest.raises(ConfigError, match=r"is version 11.*\[spark-jre\]"):
         java_home(environment(tmp_path, JAVA_HOME=old))

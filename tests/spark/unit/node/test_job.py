@@ -12,7 +12,7 @@ from rillnode.node.spark.explaining import explain
 from rillnode.node.spark.job import main
 from rillnode.node.spark.job_config import JobConfig, read_config, save_job_config
 from rillnode.node.spark.offsets import Offset
-from rillnode.node.spark.progress import Batch, report_of
+from rillnode.node.spark.parts import Batch, report_of
 
 CONFIG = JobConfig(
     sink="bronze",

@@ -8,18 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from msgspec.structs import replace
 
 from fake_sink import FakeSink
-from landing_query import LandingQuery
-from rillnode.actors.spark.sink_job import PASSING_CODE
+from rillnode.actors.spark.sink_job import PASSING_CODE, SinkStatus
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark import delta, parquet, python_job
-from rillnode.node.spark.job_config import PythonJobConfig, save_job_config
-from rillnode.node.spark.landing import leave_overtaken
-from rillnode.node.spark.python_job import Landing as PythonLanding, main
+from rillnode.node.spark import delta, landing as landing_module, parquet
+from rillnode.node.spark.erasure import PLACES, Erasures, ranges_of, sweep
+from rillnode.node.spark.job_config import JobConfig, PythonJobConfig, save_job_config
+from rillnode.node.spark.landing import Landing as PythonLanding, fetch, main
+from rillnode.node.spark.sinks import samples
 from table_readers import plain_rows
 
 CREATED = 1_600_000_000_000
@@ -87,7 +88,10 @@ def test_batches_are_landed_saved_and_reported(tmp_path: Path) -> None:
     landing.report({"table/x": {"state": "running"}})
     landing.report({"table/x": {"state": "running"}})
     (report,) = sink.reports
-    assert (report["state"], report["rows_behind"], report["batch"]) == ("waiting", 0, 5)
+    assert (report["state"], report["rows_behind"], report["batch"]) == ("waiting", 0, 4)
+    status = SinkStatus(kind="python", report=report)
+    told = samples({"bronze": status.document()})["rillnode_spark_batches_total"]
+    assert list(told) == [(("bronze",), 4)]
     assert (report["entries_lost_total"], report["table/x"]) == (0, {"state": "running"})
 
 
@@ -115,7 +119,7 @@ def test_a_job_killed_at_any_moment_loses_and_repeats_nothing(
 ) -> None:
     sink = sink_of(s=10, t=5)
     config = config_of(tmp_path, sink, batch_rows_max=7)
-    module = delta if place == "sync_log" else python_job
+    module = delta if place == "sync_log" else landing_module
     real, calls = getattr(module, place), 0
 
     def stopping(*args: Any, **named: Any) -> Any:
@@ -202,7 +206,7 @@ def test_a_kill_behind_the_commit_of_a_stream_made_anew_repeats_nothing(
     sink.append("s", [b"y"], partition=1)
     landing = PythonLanding(config)
     with monkeypatch.context() as patch:
-        patch.setattr(python_job, "save", _stop)
+        patch.setattr(landing_module, "save", _stop)
         with pytest.raises(Stop):
             landing.step()
     before = rows(tmp_path)
@@ -256,31 +260,56 @@ def test_of_two_jobs_on_one_table_one_is_told(tmp_path: Path) -> None:
 
 
 def test_a_sink_is_changed_from_spark_to_python_and_back(tmp_path: Path) -> None:
+    """Tasks may be Spark's; the batches are the same, and each job goes on where the table ends."""
     sink = sink_of(s=8)
-    query = LandingQuery(tmp_path, sink)
-    query.land(0, 0, 4)
-    query.land(1, 4, 8)
-    push(sink, 4)
     config = config_of(tmp_path, sink)
-    assert leave_overtaken(str(query.table), str(query.checkpoint)) is None
+    told = {name: getattr(config, name) for name in config.__struct_fields__}
+    of_spark = JobConfig(**told, checkpoint_dir=str(tmp_path / "checkpoint"))
+    for count in (0, 20_000, 4):
+        push(sink, count)
+        landing = PythonLanding(of_spark, lambda tasks: [*map(fetch, tasks)], tasks_max=3)
+        while landing.step():
+            continue
+        push(sink, 4)
+        run(config)
+    assert indexes(tmp_path) == [*range(8 + 20_004 + 12)]
+    history = DeltaTable(tmp_path / "table").history()
+    assert max(one["batch"]["files"] for one in history if "batch" in one) == 3
+
+
+def test_a_failed_task_leaves_no_files_of_the_others(tmp_path: Path) -> None:
+    sink = sink_of(s=20_000)
+    written: list[bytes] = []
+
+    def engine(tasks: Sequence[bytes]) -> list[bytes]:
+        written.extend(map(fetch, tasks[:2]))
+        raise OSError(28, "No space left on device")
+
+    landing = PythonLanding(config_of(tmp_path, sink), engine, tasks_max=3)
+    with pytest.raises(OSError, match="No space"):
+        landing.step()
+    assert len(written) == 2
+    assert not list((tmp_path / "table").glob("*.parquet"))
+
+
+def test_what_was_erased_does_not_come_back_from_the_log(tmp_path: Path) -> None:
+    sink = sink_of(s=6)
+    config = config_of(tmp_path, sink)
     run(config)
-    assert indexes(tmp_path) == [*range(12)]
-    # A batch of the old checkpoint is refused, and the next start begins anew.
-    push(sink, 4)
-    with pytest.raises(StoreError, match="another job has landed"):
-        query.land(2, 8, 16)
-    done = leave_overtaken(str(query.table), str(query.checkpoint))
-    assert done is not None
-    assert not (query.checkpoint / "offsets").exists()
-    again = LandingQuery(tmp_path, sink)
-    assert again.reader.initialOffset() == again.offset(12)
-    again.land(0, 12, 16)
-    assert leave_overtaken(str(again.table), str(again.checkpoint)) is None
-    push(sink, 4)
-    again.land(1, 16, 20)
+    found = plain_rows(config.table_dir)
+    found = found.filter(pc.equal(found.column("index"), 3))
+    erasures = Erasures(config.table_dir)
+    erasures.note(ranges_of(found.select(PLACES.names).to_batches()), table="t", predicate="p")
+    assert sweep(config.table_dir, erasures.erased()) == 1
+    assert indexes(tmp_path) == [0, 1, 2, 4, 5]
+    # Bronze is removed, and lands again what the node still has.
+    shutil.rmtree(config.table_dir)
     push(sink, 4)
     run(config)
-    assert indexes(tmp_path) == [*range(24)]
+    assert indexes(tmp_path) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    push(sink, 1)
+    run(config)
+    assert indexes(tmp_path)[-1] == 10
 
 
 def test_files_of_a_batch_that_fails_are_removed(
@@ -350,7 +379,7 @@ def test_a_damaged_log_is_told_with_its_file(
 
 def test_the_job_imports_neither_spark_nor_what_it_needs() -> None:
     program = (
-        "import sys, rillnode.node.spark.python_job, rillnode.node.spark.client.sink;"
+        "import sys, rillnode.node.spark.landing, rillnode.node.spark.clients;"
         "print(sorted({one.partition('.')[0] for one in sys.modules} & {'pyspark', 'py4j'}))"
     )
     done = subprocess.run(

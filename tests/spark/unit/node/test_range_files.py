@@ -9,8 +9,7 @@ from hypothesis import given, settings, strategies as st
 from pipeline_samples import make_block
 from rillnode.codecs.entries import Block, items_of
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
-from rillnode.node.spark.offsets import Offset, Range
-from rillnode.node.spark.range_files import (
+from rillnode.node.spark.export import (
     FilesClient,
     RangeFile,
     covered,
@@ -19,6 +18,7 @@ from rillnode.node.spark.range_files import (
     read_blocks,
     write_range,
 )
+from rillnode.node.spark.offsets import Offset, Range
 from rillnode.node.spark.ranges import ClientOptions
 
 KEY = ("sensors/a b", 3)

@@ -6,9 +6,9 @@ import pytest
 from fake_sink import FakeSink
 from rillnode.codecs.entries import Block
 from rillnode.codecs.errors import RequestError
-from rillnode.node.spark import ranges, reading
+from rillnode.node.spark import arrow, ranges
+from rillnode.node.spark.arrow import ahead, read_ranges
 from rillnode.node.spark.offsets import Range
-from rillnode.node.spark.reading import ahead, read_ranges
 
 
 def read(sink: FakeSink, *ranges: Range, fail: bool = True) -> list[tuple[object, ...]]:
@@ -31,7 +31,7 @@ def test_ranges_are_read_in_order_and_exactly() -> None:
 
 def test_a_range_of_more_than_one_fetch_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "FETCH_BYTES_MAX", 200)
-    monkeypatch.setattr(reading, "BATCH_BYTES_MAX", 100)
+    monkeypatch.setattr(arrow, "BATCH_BYTES_MAX", 100)
     sink = FakeSink()
     for at in range(50):
         sink.append("s", [b"%03d" % at])

@@ -7,9 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rillnode.node.spark import svg
-from rillnode.node.spark.report_figures import STEPS_MAX, collect
-from rillnode.node.spark.report_page import page, table
+from rillnode.node.spark import report
+from rillnode.node.spark.report import STEPS_MAX, collect, page, table
 from rillnode.node.spark.tables import CHAINS, LAG, MINUTES, PUBLISHERS, GoldTable
 from rillnode.node.spark.upsert import upsert
 
@@ -23,7 +22,7 @@ def put(gold: Path, kind: GoldTable, *rows: dict[str, Any]) -> None:
         {**counts, **row, "minute": START + timedelta(minutes=row["minute"])} for row in rows
     ]
     batch = pa.RecordBatch.from_pylist(documents, schema=kind.schema)
-    upsert(str(gold / kind.name), kind, pa.Table.from_batches([batch]))
+    upsert(str(gold / kind.name), kind.slot, pa.Table.from_batches([batch]))
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_rows_become_a_table() -> None:
     ("value", "ceiling"), [(0, 1), (-1, 1), (0.3, 0.5), (1, 1), (1.1, 2), (4_999, 5_000), (51, 100)]
 )
 def test_a_plots_top_is_a_round_number(value: float, ceiling: float) -> None:
-    assert svg.nice_ceiling(value) == pytest.approx(ceiling)
+    assert report.nice_ceiling(value) == pytest.approx(ceiling)
 
 
 @pytest.mark.parametrize(
@@ -158,13 +157,13 @@ def test_a_plots_top_is_a_round_number(value: float, ceiling: float) -> None:
     [(0, "0"), (12.34, "12.3"), (1_234, "1.23k"), (5e6, "5M"), (2e12, "2.00e+12")],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
-    assert svg.short_number(value) == text
+    assert report.short_number(value) == text
 
 
 def test_long_labels_keep_both_ends() -> None:
-    label = svg.shortened("a" * 40 + "b" * 40)
+    label = report.shortened("a" * 40 + "b" * 40)
     assert (len(label), label[0], label[-1]) == (44, "a", "b")
-    assert svg.shortened("short") == "short"
+    assert report.shortened("short") == "short"
 
 
 @pytest.mark.parametrize(
@@ -179,5 +178,5 @@ def test_long_labels_keep_both_ends() -> None:
 )  # fmt: skip
 def test_times_below_a_plot_are_whole_minutes(minutes: int, labels: list[str]) -> None:
     series = [(START, 1.0), (START + timedelta(minutes=minutes), 2.0)]
-    text = svg.lines({"a": series}, unit="events")
+    text = report.lines({"a": series}, unit="events")
     assert re.findall(r'text-anchor="\w+">([^<]+)<', text) == labels

@@ -14,14 +14,14 @@ from pipeline_samples import make_block, rows
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.bronze_files import read_file, share_files
+from rillnode.node.spark.bronze import read_file, share_files
 from rillnode.node.spark.delta_log import LogFile, live_files
 from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.silver import Silver
-from rillnode.node.spark.silver_files import (
+from rillnode.node.spark.silver import (
     KEY_SCHEMA,
     KEY_STRUCT,
+    Silver,
     kept_rows,
     settle,
     write_candidates,

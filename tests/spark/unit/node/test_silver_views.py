@@ -13,15 +13,14 @@ from pipeline_samples import Query, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.entries import TIME_MS_MAX
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.bronze_files import read_file
-from rillnode.node.spark.decoding import decode_rows
+from rillnode.node.spark.bronze import read_file
 from rillnode.node.spark.delta import add_actions, open_to_write
 from rillnode.node.spark.delta_log import TableLog, saved_position
 from rillnode.node.spark.parquet import write_files
+from rillnode.node.spark.silver import decode_rows
 from rillnode.node.spark.tables import SILVER_SCHEMA
 from rillnode.node.spark.views.planning import View, gold_views
-from rillnode.node.spark.views.query import ViewQuery
-from rillnode.node.spark.views.source import SilverSource
+from rillnode.node.spark.views.query import SilverSource, ViewQuery
 from streamr_samples import KEY, START_MS, make_message
 from table_readers import plain_rows, wrong_answers
 

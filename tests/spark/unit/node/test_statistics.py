@@ -4,7 +4,6 @@ import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,18 +13,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from every_kind_of_row import OLD_TABLES, TABLES
 from pipeline_samples import Query, rows
-from rillnode.node.spark import delta, upsert as upserting
-from rillnode.node.spark.delta import commit_unless_changed, upgrade_statistics
-from rillnode.node.spark.delta_log import Position, TableLog, saved_position
+from rillnode.node.spark import upsert as upserting
+from rillnode.node.spark.delta import commit_unless_changed
 from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.parquet import read_statistics, write_files
-from rillnode.node.spark.parts import upgrade_tables
-from rillnode.node.spark.statistics import (
+from rillnode.node.spark.parquet import (
     FileStatistics,
     ranged_columns,
     statistics_properties,
-    undescribed_files,
+    write_files,
 )
 from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.upsert import upsert
@@ -58,89 +54,6 @@ def sorted_rows(location: Path) -> list[str]:
     return sorted(map(repr, plain_rows(str(location)).to_pylist()))
 
 
-@each_table("silver")
-def test_a_table_of_an_earlier_version_is_healed_and_keeps_its_rows(old: Path, table: str) -> None:
-    location = old / table
-    before = DeltaTable(location)
-    rows_before = sorted_rows(location)
-    files = sorted(before.file_uris())
-    assert wrong_answers(str(location), ["delta-rs dataset"]), "it was wrong"
-    upgrade_tables([str(location)])
-    assert wrong_answers(str(location), BY_STATISTICS) == []
-    healed = DeltaTable(location)
-    assert sorted(healed.file_uris()) == files
-    assert sorted_rows(location) == rows_before
-    assert undescribed_files(healed) == []
-    # Once is enough, and a checkpoint of the log keeps it.
-    assert upgrade_statistics(str(location)) is None
-    healed.create_checkpoint()
-    assert wrong_answers(str(location), ["delta-rs dataset"]) == []
-
-
-def test_who_follows_a_table_does_not_see_that_it_was_healed(old: Path) -> None:
-    log = TableLog(str(old / "table"))
-    start = Position(str(DeltaTable(old / "table").metadata().id))
-    some, everything = log.plan(start, 1), log.plan(start, None)
-    files = log.files_between(some, everything)
-    silver = saved_position(DeltaTable(old / "silver"), start.table)
-    upgrade_tables(str(old / table) for table in TABLES)
-    assert log.files_between(some, everything) == files
-    after = log.plan(everything, None)
-    assert after.version > everything.version
-    assert log.files_between(everything, after) == []
-    assert log.files_left(files) == ([], [])
-    assert silver.version > 0
-    assert saved_position(DeltaTable(old / "silver"), start.table) == silver
-
-
-def test_the_next_commit_heals_a_table_too(old: Path, tmp_path: Path) -> None:
-    query = Query(tmp_path)
-    shutil.copytree(old / "table", query.table)
-    query.run(0, rows(500, 5))
-    minutes = next(table for table in GOLD if table.name == "minutes")
-    upsert(
-        str(old / "gold" / "minutes"),
-        minutes,
-        plain_rows(str(old / "gold" / "minutes")).slice(0, 1),
-    )
-    for location in (query.table, old / "gold" / "minutes"):
-        assert wrong_answers(str(location), ["delta-rs dataset"]) == []
-
-
-def test_a_file_that_is_gone_or_removed_meanwhile_is_not_added_again(
-    old: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    location = old / "table"
-    table = DeltaTable(location)
-    rows_before = plain_rows(str(location)).num_rows
-
-    def meanwhile(*arguments: Any) -> str:
-        monkeypatch.setattr(delta, "read_statistics", read_statistics)
-        DeltaTable(location).delete("index = 3")
-        return read_statistics(*arguments)
-
-    lost = Path(next(uri for uri in table.file_uris() if pq.read_table(uri).num_rows == 1))
-    lost_rows = pq.read_table(str(lost)).num_rows
-    lost.unlink()
-    monkeypatch.setattr(delta, "read_statistics", meanwhile)
-    upgrade_statistics(str(location))
-    left = DeltaTable(location)
-    assert [Path(uri) for uri in left.file_uris() if not Path(uri).exists()] == [lost]
-    present = [pq.read_table(uri).num_rows for uri in left.file_uris() if Path(uri) != Path(lost)]
-    assert sum(present) == rows_before - lost_rows - 1
-
-
-def test_a_table_that_cannot_be_upgraded_stops_no_other(
-    old: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (old / "silver" / "_delta_log" / f"{2:020}.json").write_text("{")
-    upgrade_tables([str(old / "none"), str(old / "silver"), str(old / "table")])
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split()[0] for line in said] == [str(old / "silver"), str(old / "table")]
-    assert "keeps its statistics" in said[0]
-    assert wrong_answers(str(old / "table"), ["delta-rs dataset"]) == []
-
-
 @each_table("table")
 def test_tables_that_are_written_now_answer_every_reader(
     old: Path, tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch
@@ -153,7 +66,7 @@ def test_tables_that_are_written_now_answer_every_reader(
         location = tmp_path / table
         monkeypatch.setattr(upserting, "FILE_ROWS_MAX", 1)
         gold = next(one for one in GOLD if f"gold/{one.name}" == table)
-        upsert(str(location), gold, found)
+        upsert(str(location), gold.slot, found)
     else:
         query = Query(tmp_path)
         location = query.table
@@ -172,7 +85,7 @@ def test_tables_that_are_written_now_answer_every_reader(
 def test_a_table_without_any_ranged_column_says_so(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("index", pa.binary()), pa.field("partition", pa.float64())])
     assert ranged_columns(schema) == ()
-    assert statistics_properties(schema) == {"delta.dataSkippingNumIndexedCols": "0"}
+    assert statistics_properties(()) == {"delta.dataSkippingNumIndexedCols": "0"}
     query = Query(tmp_path)
     batch = pa.RecordBatch.from_pylist(
         [{"index": b"\xff", "partition": 2.5}, {"index": None, "partition": 1.0}], schema
@@ -180,6 +93,21 @@ def test_a_table_without_any_ranged_column_says_so(tmp_path: Path) -> None:
     (query.checkpoint / "offsets" / "0").write_text("v1\n{}\n")
     writer = query.writer(from_arrow_schema(schema))
     writer.commit([writer.write(iter([batch]))], 0)
+    assert wrong_answers(str(query.table), BY_STATISTICS) == []
+
+
+def test_a_column_that_a_table_gets_later_misleads_no_reader(tmp_path: Path) -> None:
+    """Files from before say nothing of it, and rows of theirs have no value there."""
+    query = Query(tmp_path)
+    first = pa.schema([pa.field("stream", pa.string())])
+    later = first.append(pa.field("minute", pa.timestamp("us", tz="UTC")))
+    batches = [{"stream": "a"}], [{"stream": "b", "minute": NOW}, {"stream": "b", "minute": None}]
+    for batch, (schema, rows_) in enumerate(zip((first, later), batches, strict=True)):
+        (query.checkpoint / "offsets" / str(batch)).write_text("v1\n{}\n")
+        writer = query.writer(from_arrow_schema(schema))
+        writer.commit([writer.write(iter([pa.RecordBatch.from_pylist(rows_, schema)]))], batch)
+    named = DeltaTable(query.table).metadata().configuration["delta.dataSkippingStatsColumns"]
+    assert named == "stream"
     assert wrong_answers(str(query.table), BY_STATISTICS) == []
 
 

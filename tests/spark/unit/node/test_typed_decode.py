@@ -19,12 +19,12 @@ from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.typed.arrays import columns_of
 from rillnode.node.spark.typed.columns import (
     as_optional,
+    infer_columns,
     merge_columns,
     read_columns,
     written_columns,
 )
 from rillnode.node.spark.typed.decode import Lander, Plan
-from rillnode.node.spark.typed.infer import infer_columns
 from rillnode.node.spark.typed.schemas import Schema, SchemaSource, read_json_schema, struct_schema
 from streamr_samples import make_message
 from typed_samples import COLUMNS, CREATED_AT, NOW, Reading, entries, land, reasons, values

@@ -17,8 +17,7 @@ from pipeline_samples import TIME
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.typed import keys, tables as running
-from rillnode.node.spark.typed.expectations import Expectation
-from rillnode.node.spark.typed.layout import Layout
+from rillnode.node.spark.typed.layout import Expectation, Layout
 from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.tables import TypedTables
 from rillnode.node.spark.typed.work import in_process

@@ -15,7 +15,7 @@ from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.entries import Readers
 from rillnode.node.spark import parts
 from rillnode.node.spark.maintenance import compact
-from rillnode.node.spark.typed import pairs, query as query_module
+from rillnode.node.spark.typed import query as query_module
 from rillnode.node.spark.typed.delta_store import DeltaStore
 from rillnode.node.spark.typed.describing import describe, infer_table, write_table
 from rillnode.node.spark.typed.schemas import SchemaSource
@@ -494,7 +494,7 @@ def test_rejects_that_are_removed_begin_anew(lake: Lake, monkeypatch: pytest.Mon
     shutil.rmtree(lake.directory / "t_rejects")
     lake.push(GOOD, BAD)
     with monkeypatch.context() as patched:
-        patched.setattr(pairs, "_finish", kill)
+        patched.setattr(query_module, "_finish", kill)
         with pytest.raises(KilledError):
             query.step()
     run(lake.table())

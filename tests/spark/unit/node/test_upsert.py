@@ -47,8 +47,8 @@ def held(location: Path) -> list[tuple[str, str, int, int]]:
 
 def test_rows_of_a_slot_are_replaced_and_others_stay(tmp_path: Path) -> None:
     first = [("a", "p", 0, 1), ("a", "q", 0, 2), ("b", "p", 0, 3), ("a", "p", 1, 4)]
-    upsert(str(tmp_path), PUBLISHERS, publishers(*first))
-    upsert(str(tmp_path), PUBLISHERS, publishers(("a", "r", 0, 9), ("a", "p", 2, 5)))
+    upsert(str(tmp_path), PUBLISHERS.slot, publishers(*first))
+    upsert(str(tmp_path), PUBLISHERS.slot, publishers(("a", "r", 0, 9), ("a", "p", 2, 5)))
     assert sorted(held(tmp_path)) == [
         ("a", "p", 1, 4),
         ("a", "p", 2, 5),
@@ -61,10 +61,10 @@ def test_only_files_around_the_replaced_minutes_are_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upserting, "FILE_ROWS_MAX", 3)
-    upsert(str(tmp_path), PUBLISHERS, publishers(*(("a", "p", at, at) for at in range(8))))
+    upsert(str(tmp_path), PUBLISHERS.slot, publishers(*(("a", "p", at, at) for at in range(8))))
     before = set(DeltaTable(tmp_path).file_uris())
     assert len(before) == 3
-    upsert(str(tmp_path), PUBLISHERS, publishers(("a", "p", 7, 70), ("a", "p", 8, 8)))
+    upsert(str(tmp_path), PUBLISHERS.slot, publishers(("a", "p", 7, 70), ("a", "p", 8, 8)))
     after = set(DeltaTable(tmp_path).file_uris())
     assert len(before & after) == 2
     assert [row[3] for row in held(tmp_path)] == [0, 1, 2, 3, 4, 5, 6, 70, 8]
@@ -75,9 +75,9 @@ def test_only_files_around_the_replaced_minutes_are_written_anew(
 
 
 def test_a_transaction_says_how_far_the_table_has_come_also_without_rows(tmp_path: Path) -> None:
-    upsert(str(tmp_path), PUBLISHERS, publishers(("a", "p", 0, 1)))
+    upsert(str(tmp_path), PUBLISHERS.slot, publishers(("a", "p", 0, 1)))
     position = Position("source", 1, 5, 2, 77)
-    upsert(str(tmp_path), PUBLISHERS, publishers(), position.transactions())
+    upsert(str(tmp_path), PUBLISHERS.slot, publishers(), position.transactions())
     assert saved_position(DeltaTable(tmp_path), "source") == position
     assert held(tmp_path) == [("a", "p", 0, 1)]
 
@@ -88,7 +88,7 @@ def test_replaced_files_are_removed_after_some_hours(
     monkeypatch.setattr(upserting, "TIDY_COMMITS", 2)
     monkeypatch.setattr(upserting, "KEEP_HOURS", 0)
     for messages in range(4):
-        upsert(str(tmp_path), PUBLISHERS, publishers(("a", "p", 0, messages)))
+        upsert(str(tmp_path), PUBLISHERS.slot, publishers(("a", "p", 0, messages)))
     assert len(list(tmp_path.glob("*.parquet"))) == 1
     assert held(tmp_path) == [("a", "p", 0, 3)]
 
@@ -104,8 +104,8 @@ def test_an_old_table_gets_the_new_columns(tmp_path: Path) -> None:
             )
         ]
     )
-    upsert(str(tmp_path), old, narrow)
-    upsert(str(tmp_path), PUBLISHERS, publishers(("a", "p", 5, 7)))
+    upsert(str(tmp_path), old.slot, narrow)
+    upsert(str(tmp_path), PUBLISHERS.slot, publishers(("a", "p", 5, 7)))
     assert [row[3] for row in held(tmp_path)] == [1, 7, 2]
     names = [field.name for field in DeltaTable(tmp_path).schema().fields]
     assert names == PUBLISHERS.schema.names
@@ -115,7 +115,7 @@ def test_another_table_is_left_alone(tmp_path: Path) -> None:
     other = pa.schema([pa.field("minute", pa.string())])
     DeltaTable.create(str(tmp_path), Schema.from_arrow(other))
     with pytest.raises(ConfigError, match="other columns"):
-        upsert(str(tmp_path), PUBLISHERS, publishers(("a", "p", 0, 1)))
+        upsert(str(tmp_path), PUBLISHERS.slot, publishers(("a", "p", 0, 1)))
 
 
 def test_every_table_has_its_slot_among_its_columns() -> None:

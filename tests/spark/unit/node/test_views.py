@@ -15,8 +15,7 @@ from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.typed.layout import Layout
 from rillnode.node.spark.views import query as querying
 from rillnode.node.spark.views.planning import View
-from rillnode.node.spark.views.query import ViewQuery
-from rillnode.node.spark.views.source import TypedSource
+from rillnode.node.spark.views.query import TypedSource, ViewQuery
 from table_readers import plain_rows, rows_of, wrong_answers
 from typed_samples import Lake, run
 

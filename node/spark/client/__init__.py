@@ -1,1 +1,0 @@
-"""Lets Spark's processes ask a node."""
