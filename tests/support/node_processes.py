@@ -83,7 +83,8 @@ class NodeProcess:
     def start(self, *, wait: bool = True) -> None:
         """Start it, and wait until it listens."""
         self._ports.unlink(missing_ok=True)
-        argv = (*self._program, "run", "-c", self._config, "--ports-file", self._ports)
+        argv: list[str | Path] = [*self._program, "run", "-c", self._config]
+        argv += ["--ports-file", self._ports]
         with self.log.open("ab") as log:
             if self._command:
                 whole = (*self._command, sys.executable, *argv)

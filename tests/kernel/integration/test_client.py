@@ -449,7 +449,7 @@ async def test_the_embedded_client_needs_no_socket(node: Node, client: Client) -
 def test_many_subscriptions_of_one_link_wait_for_it_as_one_does(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    partitions, size, each = 40, 65_536, 32  # 80 MiB, more than any link may have buffered
+    partitions, size, each = 40, 65_536, 8  # 20 MiB, more than may be buffered for a link
 
     async def talk(node: Node, client: Client) -> None:
         wide = await node.stream("wide", partitions=partitions)
@@ -480,7 +480,7 @@ def test_reads_of_many_partitions_at_once_wait_for_their_link(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_stream, "READ_BYTES", FRAME_BYTES_MAX)
-    partitions, size, each = 20, 65_536, 60  # 75 MiB, more than any link may have buffered
+    partitions, size, each = 20, 65_536, 20  # 25 MiB, more than may be buffered for a link
     most = 0
 
     async def talk(node: Node, client: Client) -> None:

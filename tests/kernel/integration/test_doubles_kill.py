@@ -109,7 +109,7 @@ class Process:
         self._child.kill()
         if self._child.returncode is not None:
             return []
-        rest = self._child.stdout.read().splitlines()
+        rest: list[str] = self._child.stdout.read().splitlines()
         self._child.wait()
         return rest
 

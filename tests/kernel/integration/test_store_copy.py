@@ -251,7 +251,7 @@ def test_an_interrupted_copy_is_gone_on_with(
     expected = seen(rocks)
     steps = 0
     while True:
-        steps += 7
+        steps = 2 * steps + 7
         try:
             copied(path, jetstream, back=back, on_bytes=cut_after(steps))
             break

@@ -22,6 +22,8 @@ from rillnode.transports.links import HTTP_LIMITS, NOISE_LIMITS, LinkLimits
 from rillnode.transports.web import accept_websocket, server_frame
 from rillnode.transports.web_server import WebServer, listen_web
 
+pytestmark = pytest.mark.usefixtures("kind_of_loop")
+
 SECONDS = 60.0
 LIMITS = replace(NOISE_LIMITS, sweep_seconds=0.08)
 """Deadlines are looked at every 10 ms."""
