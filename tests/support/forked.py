@@ -144,13 +144,16 @@ class Forked:
 
 def finished(
     *arguments: str | Path,
+    stdin: bytes = b"",
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program to its end, without input; return how it ended, and what it wrote."""
-    with TemporaryFile() as out, TemporaryFile() as err:
-        program = Forked(*arguments, stdin=DEVNULL, stdout=out, stderr=err, cwd=cwd, env=env)
+    """Run a program to its end; return how it ended, and what it wrote."""
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+        given.write(stdin)
+        given.seek(0)
+        program = Forked(*arguments, stdin=given, stdout=out, stderr=err, cwd=cwd, env=env)
         try:
             code = program.wait(timeout)
         finally:
