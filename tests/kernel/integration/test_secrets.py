@@ -125,7 +125,7 @@ class RunningNode:
         self._start()
 
     def _start(self) -> None:
-        argv = ["run", "-v", "-c", self.config, "--ports-file", self._ports]
+        argv: list[str | Path] = ["run", "-v", "-c", self.config, "--ports-file", self._ports]
         argv += ["--set", "noise.listen=127.0.0.1:0"]
         with self.log.open("wb") as output:
             self.process = Forked("-c", RUN, *argv, stdout=output, stderr=output)
