@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_client import Screen
+from forked import Forked, finished
 from rillnode.node.cli import main
 
 LIMIT_SECONDS = 300.0
@@ -21,13 +22,16 @@ def rillnode(*argv: str | Path) -> list[str]:
     return [sys.executable, "-m", "rillnode", *map(str, argv)]
 
 
+def begun(*argv: str | Path, **options: Any) -> Forked:
+    """A process of its own that carries out a verb."""
+    return Forked("-m", "rillnode", *argv, **options)
+
+
 def call(*argv: str | Path, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     """Carry out a verb in this process; `run` gets one of its own, whose signals it takes."""
     environ = {key: value for key, value in os.environ.items() if "RILLNODE" not in key}
     if argv[0] == "run":
-        return subprocess.run(
-            rillnode(*argv), input=stdin, capture_output=True, timeout=LIMIT_SECONDS, env=environ
-        )
+        return finished("-m", "rillnode", *argv, env=environ, timeout=LIMIT_SECONDS)
     screen = Screen(stdin, environ=environ)
     code = main([*map(str, argv)], screen.terminal)
     return subprocess.CompletedProcess(argv, code, screen.out_bytes, screen.err.encode())
@@ -46,7 +50,7 @@ def printed(*argv: str | Path, code: int = 0) -> str:
     return done.stdout.decode() if code == 0 else done.stderr.decode()
 
 
-def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+def wait_for(condition: Callable[[], bool], process: "Forked | subprocess.Popen[bytes]") -> None:
     """Wait for something that a process does before it ends."""
     end = time.monotonic() + LIMIT_SECONDS
     while not condition():
@@ -71,12 +75,12 @@ class RunningNode:
         ports = config.with_suffix(".ports")
         ports.unlink(missing_ok=True)  # of one that was killed
         self.log = config.with_suffix(".log")
-        argv = rillnode(
+        argv = (
             "run", "-c", config, "--ports-file", ports, "--set", "noise.listen=127.0.0.1:0",
             "--set", "http.listen=127.0.0.1:0" if http else "http.enabled=false", *options,
         )  # fmt: skip
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log)
+            self.process = begun(*argv, stdout=log, stderr=log)
         try:
             wait_for(ports.exists, self.process)
         except AssertionError as error:

@@ -6,10 +6,7 @@ back. Each queue: every entry is done once or becomes a dead letter, with its re
 """
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -17,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
+from forked import DEVNULL, PIPE, Forked
 from killed_programs import AGAIN, ATTEMPTS, KEYS, NAME, PARTITIONS, REJECTED, STREAM
 from nodes import CLIENT
 from rillnode.codecs.dead_letters import DeadLetter
@@ -25,7 +23,6 @@ from rillnode.node.client import Client, connect
 from rillnode.node.testing.contract.proxy import Proxy
 
 HERE: Final = Path(__file__).parent
-ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parents[1] / 'src'}"}
 WORKERS: Final = 3
 QUIET_SECONDS: Final = 300.0
 PAUSE_SECONDS: Final = 12.5
@@ -91,22 +88,11 @@ class Site:
         self._path = directory / "journal"
         self._path.touch()
         self._started = 0
-        self._children: list[subprocess.Popen[str]] = []
+        self._children: list[Forked] = []
         for number in range(len(nodes)):
             self.start_node(number)
         self.pusher = self.start("push", entries)
         self.workers = [self.start(what) for _ in range(WORKERS)]
-
-    def _spawn(self, *program: str) -> subprocess.Popen[str]:
-        child = subprocess.Popen(
-            [sys.executable, *program],
-            env=ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._children.append(child)
-        return child
 
     def start_node(self, number: int) -> None:
         """Start a node, and wait for it."""
@@ -114,15 +100,16 @@ class Site:
         node.start()
         self._proxies[number].point_to(node.url.removeprefix("noise://"))
 
-    def start(self, what: str, number: int | None = None) -> subprocess.Popen[str]:
+    def start(self, what: str, number: int | None = None) -> Forked:
         """Start a program, each at the next node."""
         self._started += 1
         at = self._started % len(self._nodes)
         number = self._started if number is None else number
         where = f"noise://{self._proxies[at].address}", self._nodes[at].identity
-        return self._spawn(
-            str(HERE / "killed_programs.py"), what, *where, str(self._path), f"{number}"
-        )
+        program = HERE / "killed_programs.py"
+        child = Forked(program, what, *where, self._path, f"{number}", stdout=PIPE, stderr=DEVNULL)
+        self._children.append(child)
+        return child
 
     async def client(self) -> Client:
         """A client that lives through all of it."""
@@ -167,7 +154,7 @@ class Site:
             node.kill()
 
 
-def end(child: subprocess.Popen[str]) -> None:
+def end(child: Forked) -> None:
     """End a process as a crash would."""
     child.kill()
     child.wait()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from forked import DEVNULL, Forked
 from nats_support import SHARDS, NatsServer
 from nodes import CLIENT
 from pausing import pause
@@ -50,8 +51,9 @@ class NodeProcess:
         self._config = directory / "node.toml"
         self._ports = directory / "ports.json"
         self.log = directory / "node.log"
-        self._command = (*command, sys.executable, *program)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._command = command
+        self._program = program
+        self._process: Forked | subprocess.Popen[bytes] | None = None
         self.url = ""
         self.identity = identity.public_hex
         self._config.write_text(
@@ -81,14 +83,14 @@ class NodeProcess:
     def start(self, *, wait: bool = True) -> None:
         """Start it, and wait until it listens."""
         self._ports.unlink(missing_ok=True)
-        arguments = ("run", "-c", str(self._config), "--ports-file", str(self._ports))
+        argv: list[str | Path] = [*self._program, "run", "-c", self._config]
+        argv += ["--ports-file", self._ports]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._command, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            if self._command:
+                whole = (*self._command, sys.executable, *argv)
+                self._process = subprocess.Popen(whole, stdin=DEVNULL, stdout=log, stderr=log)
+            else:
+                self._process = Forked(*argv, stdin=DEVNULL, stdout=log, stderr=log)
         if wait:
             self.wait()
 

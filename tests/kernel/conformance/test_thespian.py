@@ -5,66 +5,51 @@ Most of it waits, so that it runs in shares side by side.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 SUITE = Path(__file__).parent / "thespian_suite"
 EXCLUDED = SUITE / "excluded.toml"
-SHARES = 8
+SHARES = 12
 SECONDS_MAX = 900
 
 pytestmark = pytest.mark.thespian
 
 
-def start_share(index: int, directory: Path) -> subprocess.Popen[bytes]:
-    directory.mkdir()
-    (directory / "pytest.ini").write_text("[pytest]\n")
+def test_thespians_own_suite_passes_but_for_what_is_excluded_by_name(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     path = os.pathsep.join(filter(None, (str(SUITE), os.environ.get("PYTHONPATH"))))
     environment = os.environ | {
         "PYTHONPATH": path,
-        "SHARD": f"{index}/{SHARES}",
+        "SHARES": str(SHARES),
         "EXCLUDED": str(EXCLUDED),
-        "RESULT": str(directory / "result.json"),
+        "RESULTS": str(tmp_path),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-c", str(directory / "pytest.ini")]
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-c", str(tmp_path / "pytest.ini")]
     command += ["-p", "thespian_substitute", "-p", "no:cacheprovider", "--pyargs", "thespian.test"]
-    with (directory / "output").open("wb") as output:
-        return subprocess.Popen(
-            command, cwd=directory, env=environment, stdout=output, stderr=subprocess.STDOUT
-        )
-
-
-def run_share(process: subprocess.Popen[bytes], directory: Path) -> dict[str, Any]:
+    with (tmp_path / "output").open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
     try:
         process.wait(SECONDS_MAX)
     finally:
-        process.kill()
-    output = (directory / "output").read_text(errors="replace")
-    assert (directory / "result.json").exists(), output[-5_000:]
-    result: dict[str, Any] = json.loads((directory / "result.json").read_text())
-    assert not result["failed"], output[-20_000:]
-    return result
-
-
-def test_thespians_own_suite_passes_but_for_what_is_excluded_by_name(tmp_path: Path) -> None:
-    directories = [tmp_path / str(index) for index in range(SHARES)]
-    processes = [start_share(index, directory) for index, directory in enumerate(directories)]
-    try:
-        results = [
-            run_share(process, directory)
-            for process, directory in zip(processes, directories, strict=True)
-        ]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    told = (tmp_path / "output").read_text(errors="replace")[-20_000:]
+    results = [json.loads(one.read_text()) for one in tmp_path.glob("result-*.json")]
+    assert len(results) == SHARES, told
+    assert not any(result["failed"] for result in results), told
     assert sum(result["outcomes"].get("passed", 0) for result in results) == 377
-    assert [result["excluded_not_found"] for result in results] == [[]] * SHARES
+    assert not any(result["excluded_not_found"] for result in results)
 
 
 def test_few_tests_are_excluded_and_each_with_a_reason() -> None:

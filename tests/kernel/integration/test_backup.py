@@ -3,8 +3,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -12,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from command_line import LIMIT_SECONDS, RunningNode, printed, rillnode
+from command_line import LIMIT_SECONDS, RunningNode, begun, call, printed
+from forked import DEVNULL, PIPE, finished
 from rillnode.actors.log.copying import copy_store
 from rillnode.actors.log.rocks.copy import RocksCopy
 from rillnode.actors.log.rocks.tables import Tables, Tuning
@@ -33,11 +32,7 @@ def pulled(node: RunningNode) -> list[str]:
 
 def test_a_node_is_backed_up_while_it_is_written_to(node: RunningNode, tmp_path: Path) -> None:
     printed("stream", "create", "numbers", *node.options)
-    pushing = subprocess.Popen(
-        rillnode("stream", "push", "numbers", *node.options, "-q"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-    )
+    pushing = begun("stream", "push", "numbers", *node.options, "-q", stdin=PIPE, stdout=DEVNULL)
     assert pushing.stdin is not None
     pushing.stdin.write(b"".join(b"%d\n" % number for number in range(2_000)))
     pushing.stdin.flush()
@@ -68,10 +63,7 @@ def test_a_node_is_backed_up_while_it_is_written_to(node: RunningNode, tmp_path:
 def test_a_killed_node_is_backed_up_as_it_lies(node: RunningNode, tmp_path: Path) -> None:
     printed("stream", "create", "numbers", *node.options)
     pushed = b"".join(b"%d\n" % number for number in range(500))
-    subprocess.run(
-        rillnode("stream", "push", "numbers", *node.options), input=pushed, check=True,
-        stdout=subprocess.DEVNULL, timeout=LIMIT_SECONDS,
-    )  # fmt: skip
+    assert call("stream", "push", "numbers", *node.options, stdin=pushed).returncode == 0
     node.process.kill()
     node.process.wait()
     printed("backup", tmp_path / "backup", "-c", node.home / "node.toml")
@@ -133,10 +125,7 @@ def test_a_kill_in_the_middle_leaves_a_node_that_can_be_backed_up(
 ) -> None:
     printed("stream", "create", "numbers", *node.options)
     pushed = b"".join(b"%d" % number + b"." * 1_000 + b"\n" for number in range(20_000))
-    subprocess.run(
-        rillnode("stream", "push", "numbers", *node.options), input=pushed, check=True,
-        stdout=subprocess.DEVNULL, timeout=LIMIT_SECONDS,
-    )  # fmt: skip
+    assert call("stream", "push", "numbers", *node.options, stdin=pushed).returncode == 0
     checkpoints, partial = node.home / "data" / "checkpoints", tmp_path / ".backup.partial"
     for sign in (checkpoints, partial, partial / "data" / "store"):
         if node.process.poll() is not None:
@@ -145,10 +134,9 @@ def test_a_kill_in_the_middle_leaves_a_node_that_can_be_backed_up(
             shutil.rmtree(leftover, ignore_errors=True)
         if checkpoints.exists():
             checkpoints.rmdir()
-        command = subprocess.Popen(
-            rillnode("backup", tmp_path / "backup", *node.options),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        command = begun(
+            "backup", tmp_path / "backup", *node.options, stdout=DEVNULL, stderr=DEVNULL
+        )
         while command.poll() is None and not sign.exists():
             time.sleep(0.001)
         if victim == "node":
@@ -211,9 +199,6 @@ def test_the_first_interrupt_ends_it_and_leaves_nothing(tmp_path: Path, verb: st
             arguments = ["verify", backup]
         case _:
             arguments = ["verify", "-c", config]
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(INTERRUPTED), *map(str, arguments)],
-        capture_output=True, text=True, timeout=LIMIT_SECONDS,
-    )  # fmt: skip
-    assert (run.returncode, run.stdout) == (Exit.INTERRUPTED, "more\n"), run.stderr
+    run = finished("-c", textwrap.dedent(INTERRUPTED), *arguments, timeout=LIMIT_SECONDS)
+    assert (run.returncode, run.stdout) == (Exit.INTERRUPTED, b"more\n"), run.stderr
     assert sorted(tmp_path.rglob("*")) == before

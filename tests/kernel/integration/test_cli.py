@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from command_line import LIMIT_SECONDS, call, lines, rillnode, wait_for
+from command_line import LIMIT_SECONDS, begun, call, lines, rillnode, wait_for
 from deleted_rooms import there
+from forked import PIPE, Forked, finished
 from rillnode import connect_blocking
 from rillnode.node.testing.contract.ports import free_address
 
@@ -27,7 +28,7 @@ from rillnode.node.testing.contract.ports import free_address
 class Started:
     """A node in a process, and how its clients reach it."""
 
-    process: "subprocess.Popen[bytes]"
+    process: Forked
     ports: dict[str, str]
     log: Path
     home: Path
@@ -36,6 +37,10 @@ class Started:
     def options(self) -> list[str]:
         url = f"noise://{self.ports['noise']}"
         return ["-c", str(self.home / "node.toml"), "--node", url]
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it has said so; it tells its ports before."""
+        wait_for(lambda: text in self.log.read_text(), self.process)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -48,16 +53,16 @@ Start = Callable[..., Started]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts nodes; what still runs at the end of the test is killed."""
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: list[Forked] = []
 
     def begin(home: Path, *options: str | Path) -> Started:
         ports, log = tmp_path / f"ports-{len(processes)}", tmp_path / f"log-{len(processes)}"
-        argv = rillnode(
+        argv = (
             "run", "--set", "noise.listen=127.0.0.1:0", "--set", "http.listen=127.0.0.1:0",
             *options, "--ports-file", ports,
         )  # fmt: skip
         with log.open("wb") as file:
-            process = subprocess.Popen(argv, stdout=file, stderr=file, cwd=tmp_path)
+            process = begun(*argv, stdout=file, stderr=file, cwd=tmp_path)
         processes.append(process)
         try:
             wait_for(ports.exists, process)
@@ -124,7 +129,7 @@ def test_a_consumer_at_the_command_line(start: Start, home: Path) -> None:
     assert (row["client"], row["index"], row["lag"]) == ("worker", 3, 0)
     assert call(*tail, "--from", "start").returncode == 2
     with (home / "told").open("w+b") as told:
-        process = subprocess.Popen(rillnode(*tail), stdout=subprocess.PIPE, stderr=told)
+        process = begun(*tail, stdout=PIPE, stderr=told)
         try:
             assert call("stream", "push", "s", *at, stdin=b"d\n").returncode == 0
             assert process.stdout is not None
@@ -234,7 +239,7 @@ def test_dev_lets_everybody_in_and_says_so(start: Start, tmp_path: Path) -> None
         tmp_path, "--dev", "--data-dir", tmp_path / "dev", "--set", "ockam.listen=127.0.0.1:0"
     )
     assert "ockam" in node.ports
-    assert "EVERYBODY" in node.log.read_text()
+    node.wait_for("EVERYBODY")
     key = tmp_path / "any.key"
     assert call("key", "new", key).returncode == 0
     at = (
@@ -309,6 +314,7 @@ def test_a_node_for_a_try_needs_nothing_and_is_found(
     with connect_blocking() as client:
         assert [entry.data for entry in client.stream("s").pull()] == [b"a"]
         assert client.status()["identity"] == second.ports["identity"]
+    second.wait_for("EVERYBODY")
     directory = Path(re.search(r"data +(/\S+)", second.log.read_text())[1])  # type: ignore[index]
     assert directory.is_dir()
     os.kill(second.process.pid, signal.SIGHUP)  # there is nothing that it could read again
@@ -349,9 +355,9 @@ and SIGTERM when it was read again."""
 
 
 def signalled_early(*argv: str | Path, temporary: Path) -> "subprocess.CompletedProcess[bytes]":
-    command = [sys.executable, "-c", textwrap.dedent(SIGNALLED_EARLY), "run", "-q", *map(str, argv)]
+    program = textwrap.dedent(SIGNALLED_EARLY)
     environ = {**os.environ, "TMPDIR": str(temporary)}
-    return subprocess.run(command, capture_output=True, env=environ, timeout=LIMIT_SECONDS)
+    return finished("-c", program, "run", "-q", *argv, env=environ, timeout=LIMIT_SECONDS)
 
 
 def test_a_node_that_is_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
@@ -397,8 +403,8 @@ def test_a_port_in_use_ends_run_with_a_way_out(home: Path, tmp_path: Path) -> No
 def test_tail_ends_when_its_reader_does_and_when_interrupted(start: Start, home: Path) -> None:
     node = start(home, "-c", home / "node.toml")
     lines(call("stream", "push", "s", "--create", *node.options, stdin=b"x\n" * 10_000))
-    argv = rillnode("stream", "tail", "s", "--from", "start", "--format", "raw", *node.options)
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+    argv = ("stream", "tail", "s", "--from", "start", "--format", "raw", *node.options)
+    with begun(*argv, stdout=PIPE, stderr=PIPE) as tail:
         assert tail.stdout is not None
         assert tail.stderr is not None
         assert tail.stdout.readline() == b"x\n"
@@ -406,7 +412,7 @@ def test_tail_ends_when_its_reader_does_and_when_interrupted(start: Start, home:
         lines(call("stream", "push", "s", *node.options, stdin=b"x\n" * 10_000))
         assert tail.wait(LIMIT_SECONDS) == 0
         assert tail.stderr.read() == b""
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+    with begun(*argv, stdout=PIPE, stderr=PIPE) as tail:
         assert tail.stdout is not None
         assert tail.stderr is not None
         assert tail.stdout.readline() == b"x\n"
@@ -418,9 +424,8 @@ def test_tail_ends_when_its_reader_does_and_when_interrupted(start: Start, home:
 def test_an_interrupted_push_says_what_is_stored(start: Start, home: Path) -> None:
     node = start(home, "-c", home / "node.toml")
     lines(call("stream", "create", "s", "--partitions", "2", *node.options))
-    argv = rillnode("stream", "push", "s", "--partition", "1", *node.options)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as push:
+    argv = ("stream", "push", "s", "--partition", "1", *node.options)
+    with begun(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE) as push:
         assert push.stdin is not None
         assert push.stdout is not None
         assert push.stderr is not None
@@ -444,9 +449,8 @@ def test_an_interrupted_push_says_what_is_stored(start: Start, home: Path) -> No
 def test_an_interrupted_push_to_a_node_that_is_away_ends_soon(start: Start, home: Path) -> None:
     node = start(home, "-c", home / "node.toml")
     lines(call("stream", "create", "s", *node.options))
-    argv = rillnode("stream", "push", "s", *node.options)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as push:
+    argv = ("stream", "push", "s", *node.options)
+    with begun(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE) as push:
         assert push.stdin is not None
         assert push.stdout is not None
         assert push.stderr is not None
@@ -468,11 +472,7 @@ def test_an_interrupted_push_to_a_node_that_is_away_ends_soon(start: Start, home
 def test_push_sends_lines_as_they_are_typed(start: Start, home: Path) -> None:
     node = start(home, "-c", home / "node.toml")
     lines(call("stream", "create", "s", *node.options))
-    push = subprocess.Popen(
-        rillnode("stream", "push", "s", *node.options),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    push = begun("stream", "push", "s", *node.options, stdin=PIPE, stdout=PIPE)
     try:
         assert push.stdin is not None
         assert push.stdout is not None
@@ -496,14 +496,12 @@ def test_a_program_answers_what_is_sent_to_an_address(
     start: Start, home: Path, tmp_path: Path, ending: signal.Signals, code: int
 ) -> None:
     node = start(home, "-c", home / "node.toml")
-    argv = rillnode("route", "serve", "upper", "--calls-max", "2", *node.options, "--")
+    argv = ("route", "serve", "upper", "--calls-max", "2", *node.options, "--")
     program = "import os, sys; text = sys.stdin.read(); print(os.environ['RILLNODE_PRINCIPAL'][:6])"
     failing = "sys.exit(3) if text == 'fail' else print(text.upper(), end='')"
     log = tmp_path / "serving"
     with log.open("wb") as file:
-        serving = subprocess.Popen(
-            [*argv, sys.executable, "-c", f"{program}; {failing}"], stderr=file
-        )
+        serving = begun(*argv, sys.executable, "-c", f"{program}; {failing}", stderr=file)
     try:
         wait_for(lambda: b"serving upper" in log.read_bytes(), serving)
         (answer,) = lines(call("route", "ask", "upper", "hello", *node.options))

@@ -1,13 +1,13 @@
 """Commands that print until they are stopped end when nobody reads them any more."""
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from command_line import LIMIT_SECONDS, RunningNode, call, printed, rillnode
+from command_line import LIMIT_SECONDS, RunningNode, begun, call, printed
+from forked import PIPE
 from rillnode.node.cli.failures import Exit
 
 
@@ -31,9 +31,7 @@ FIRST = {
 @pytest.mark.parametrize("verb", FIRST)
 def test_a_closed_pipe_is_noticed_at_once(node: RunningNode, verb: str) -> None:
     """No further entry comes that could not be written, and `top` waits for its first look."""
-    process = subprocess.Popen(
-        rillnode(*FIRST[verb], *node.options), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    process = begun(*FIRST[verb], *node.options, stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     if verb != "top":
@@ -48,13 +46,13 @@ def test_a_position_is_not_kept_for_a_reader_that_left(node: RunningNode, tmp_pa
     """Nobody can tell what it has read of what the pipe had."""
     position = tmp_path / "position"
     follow = ["stream", "follow", "num*", "--position", str(position), *node.options]
-    process = subprocess.Popen(rillnode(*follow), stdout=subprocess.PIPE)
+    process = begun(*follow, stdout=PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
     assert process.wait(LIMIT_SECONDS) == Exit.OK
     assert not position.exists()
-    process = subprocess.Popen(rillnode(*follow), stdout=subprocess.PIPE)
+    process = begun(*follow, stdout=PIPE)
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] != [b"", b""]
     process.send_signal(signal.SIGINT)

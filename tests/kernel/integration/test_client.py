@@ -217,18 +217,6 @@ async def test_consume_goes_on_where_it_stopped(node: Node, client: Client) -> N
         assert data_of(await take(await other.stream("s"), "d", 1)) == [b"0"]
 
 
-async def test_an_entry_counts_as_processed_when_the_next_is_asked_for(client: Client) -> None:
-    stream = await client.stream("s")
-    await stream.push_many([b"a", b"b"])
-    async with stream.consumer("c") as entries:
-        assert (await anext(entries)).data == b"a"
-    assert await client.get_index("c", "s") is None
-    async with stream.consumer("c") as entries:
-        await anext(entries)
-        await anext(entries)
-    assert await client.get_index("c", "s") == 1
-
-
 async def test_consume_follows_all_partitions(client: Client) -> None:
     stream = await client.stream("s", partitions=4)
     for number in range(40):
@@ -285,27 +273,6 @@ async def test_a_subscription_that_has_brought_nothing_ends_with_its_reader(
         waiting.cancel()
         await asyncio.wait([waiting])
     await until(lambda: subscriptions(node.observed) == 0)
-
-
-async def test_pushing_goes_on_over_links_that_are_cut_again_and_again(
-    node: Node, client: Client
-) -> None:
-    """Every push is confirmed; what was sent twice is stored once, nothing is missing."""
-    async with Proxy(node.addresses()["noise"]) as proxy:
-        pusher = await connect_to(node, through=proxy.address)
-        stream = await pusher.stream("s")
-        futures: list[asyncio.Future[int]] = []
-        for number in range(5_000):
-            futures.append(stream.push_nowait(b"%d" % number))
-            if number % 100 == 0:
-                await asyncio.sleep(0)
-            if number % 1_000 == 500:
-                proxy.cut()
-        confirmed = await asyncio.wait_for(asyncio.gather(*futures), 30)
-        await pusher.close()
-    stored = await (await client.stream("s")).pull(0, 100_000)
-    assert data_of(stored) == [b"%d" % number for number in range(5_000)]
-    assert confirmed == list(range(5_000))
 
 
 async def test_pushes_to_many_streams_keep_each_ones_order_over_cut_links(
@@ -482,7 +449,7 @@ async def test_the_embedded_client_needs_no_socket(node: Node, client: Client) -
 def test_many_subscriptions_of_one_link_wait_for_it_as_one_does(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    partitions, size, each = 40, 65_536, 32  # 80 MiB, more than any link may have buffered
+    partitions, size, each = 40, 65_536, 8  # 20 MiB, more than may be buffered for a link
 
     async def talk(node: Node, client: Client) -> None:
         wide = await node.stream("wide", partitions=partitions)
@@ -513,7 +480,7 @@ def test_reads_of_many_partitions_at_once_wait_for_their_link(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_stream, "READ_BYTES", FRAME_BYTES_MAX)
-    partitions, size, each = 20, 65_536, 60  # 75 MiB, more than any link may have buffered
+    partitions, size, each = 20, 65_536, 20  # 25 MiB, more than may be buffered for a link
     most = 0
 
     async def talk(node: Node, client: Client) -> None:

@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -13,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from forked import PIPE, Forked
 from nodes import CLIENT, connect_to, node_config
 from rillnode import (
     BlockingClient,
@@ -110,7 +108,6 @@ async def test_a_consumer_that_is_killed_goes_on_and_passes_over_nothing(tmp_pat
     """What comes again was processed after the last position, and no position goes back."""
     log, kills = tmp_path / "log", KILLS
     count = 150 * kills
-    env = {"PYTHONPATH": os.pathsep.join([*sys.path, str(HERE.parents[1] / "support")])}
     async with running(tmp_path / "data") as (node, client):
         stream = await client.stream("s", partitions=2)
         for partition in range(2):
@@ -120,13 +117,7 @@ async def test_a_consumer_that_is_killed_goes_on_and_passes_over_nothing(tmp_pat
         done: set[tuple[int, ...]] = set()
         for number in range(kills + 1):
             lines_before = len(log.read_text().splitlines())
-            child = subprocess.Popen(
-                [
-                    sys.executable, "-c", CHILD,
-                    node.addresses()["noise"], node.identity, str(log),
-                ],
-                env=env,
-            )  # fmt: skip
+            child = Forked("-c", CHILD, node.addresses()["noise"], node.identity, log)
             try:
                 while len(set(log.read_text().splitlines())) < count and (
                     number == kills or len(log.read_text().splitlines()) < lines_before + 120
@@ -146,14 +137,8 @@ async def test_a_consumer_that_is_killed_goes_on_and_passes_over_nothing(tmp_pat
 
 
 def test_a_node_that_is_killed_is_waited_for(tmp_path: Path) -> None:
-    async def start() -> tuple[subprocess.Popen[str], dict[str, str]]:
-        env = {"PYTHONPATH": os.pathsep.join([*sys.path, str(HERE.parents[1] / "support")])}
-        child = subprocess.Popen(
-            [sys.executable, str(HERE / "node_process.py"), str(tmp_path)],
-            env=env,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    async def start() -> tuple[Forked, dict[str, str]]:
+        child = Forked(HERE / "node_process.py", tmp_path, stdout=PIPE)
         assert child.stdout is not None
         return child, json.loads(await asyncio.to_thread(child.stdout.readline))
 

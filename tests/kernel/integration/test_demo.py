@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chromium import CHROMIUM, browsing
-from demo_events import Event, load_events
+from demo_events import DemoError, Event, load_events
 from demo_page import SERIES, Recording, write_page
 
 ROOT = Path(__file__).parents[3]
@@ -142,14 +142,14 @@ def test_planted_fault_is_found(fault: str, numbers: str, tmp_path: Path) -> Non
 def test_data_that_is_none_is_refused(content: str, said: str, tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     data.write_text(content)
-    out = tmp_path / "out"
-    out.mkdir()
+    with pytest.raises(DemoError, match=said):
+        load_events(data, "key", "at")
 
-    code, lines = demo(out, data=data)
 
+def test_a_demo_of_no_data_fails(tmp_path: Path) -> None:
+    code, lines = demo(tmp_path, data=tmp_path / "none")
     assert code == 1
     assert lines[-1].startswith("demo FAILED: ")
-    assert said in lines[-1]
 
 
 @pytest.mark.spark

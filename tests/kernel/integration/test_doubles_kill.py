@@ -7,8 +7,6 @@ goes on under its name where the node says that it has stopped.
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from forked import DEVNULL, PIPE, Forked
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.errors import ProducerFenced, ProducerStale, TransportError
 from rillnode.node.client import Client, connect
@@ -25,7 +24,7 @@ from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.ports import free_address
 
 HERE = Path(__file__).parent
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join((str(HERE), *sys.path))}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE)}
 NODE = """
 import sys
 import test_doubles_kill
@@ -95,12 +94,8 @@ class Process:
     """A child of this test that tells things, line by line."""
 
     def __init__(self, program: str, *arguments: str) -> None:
-        self._child = subprocess.Popen(
-            [sys.executable, "-c", program, *arguments],
-            env=ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+        self._child = Forked(
+            "-c", program, *arguments, env=ENVIRONMENT, stdout=PIPE, stderr=DEVNULL, text=True
         )
 
     async def line(self) -> str:
@@ -114,7 +109,7 @@ class Process:
         self._child.kill()
         if self._child.returncode is not None:
             return []
-        rest = self._child.stdout.read().splitlines()
+        rest: list[str] = self._child.stdout.read().splitlines()
         self._child.wait()
         return rest
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -15,6 +13,7 @@ import aiohttp
 import pytest
 
 from coroutines import handed_by
+from forked import PIPE, Forked
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerError, GroupError, QueueError, RequestError
@@ -295,9 +294,7 @@ async def test_a_killed_members_partitions_move(node: Node, client: Client, tmp_
     write_key(key, CLIENT)
     stream = await client.stream("s", partitions=4)
     url = f"noise://{node.addresses()['noise']}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", MEMBER, url, node.identity, str(key)], stdout=subprocess.PIPE
-    )
+    process = Forked("-c", MEMBER, url, node.identity, key, stdout=PIPE)
     try:
         async with stream.consumer("g", group=True) as survivor:
             await until(lambda: len(survivor.partitions) == 2)
@@ -307,7 +304,8 @@ async def test_a_killed_members_partitions_move(node: Node, client: Client, tmp_
             seen = Counter((one.partition, one.index) for one in await take(survivor, 40))
             await asyncio.sleep(1.0)
             process.send_signal(signal.SIGKILL)
-            out, _ = process.communicate()
+            assert process.stdout is not None
+            out = process.stdout.read()
             await until(lambda: len(survivor.partitions) == 4)
             assert kept < set(survivor.partitions)
             theirs = [tuple(map(int, line.split())) for line in out.splitlines()]

@@ -82,11 +82,11 @@ async def test_requests_with_huge_numbers_cost_little_and_are_answered(tmp_path:
     async with Node(node_config(tmp_path)) as node:
         await (await node.stream("s")).push_many([bytes(1_000)] * 5_000)
         async with await OckamPeer.connect(node.addresses()["ockam"]) as peer:
-            for _ in range(2_000):
+            for _ in range(500):
                 peer.send(b"ST_S_0_s", encode_request(PullRequest(1, 0, 2**64 - 1)), back="huge")
-            # The answers are 130 MB; nobody takes them yet, and the node serves others.
+            # The answers are 33 MB; nobody takes them yet, and the node serves others.
             await good_client(node, 100)
-            for _ in range(2_000):
+            for _ in range(500):
                 assert len((await peer.receive()).payload) > 60_000
 
 

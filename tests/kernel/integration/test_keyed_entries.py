@@ -212,34 +212,29 @@ async def test_what_is_no_key_at_all_is_a_type_error_and_too_few_are_a_value_err
 MANY = msgspec.msgpack.encode({str(number): b"" for number in range(200)})
 
 
-@pytest.mark.parametrize(
-    ("body", "flags", "code"),
-    [
-        (pack_body([b"x"], None, [bytes(1_048_576)]), FLAG_KEYS, "entries.key"),
-        (pack_body([b"x"], None, [bytes(KEY_BYTES_MAX + 1)]), FLAG_KEYS, "entries.key"),
-        (pack_body([b"x"], None, None, [MANY]), FLAG_HEADERS, "entries.headers"),
-        (
-            pack_body([b"x"], None, None, [b"\x81\xa2\xc3\x28\xc4\x00"]),
-            FLAG_HEADERS,
-            "entries.header_name",
-        ),
-        (pack_body([b"x"], [b"note"]), FLAG_META, "entries.flags"),
-        (pack_body([b"x"]), 8, "entries.flags"),
-        (pack_body([b"x"]), FLAG_KEYS, "codec.truncated"),
-    ],
-)
-async def test_bad_columns_are_refused_by_the_node(
-    client: Client, body: bytes, flags: int, code: str
-) -> None:
+BAD_COLUMNS = (
+    (pack_body([b"x"], None, [bytes(1_048_576)]), FLAG_KEYS, "entries.key"),
+    (pack_body([b"x"], None, [bytes(KEY_BYTES_MAX + 1)]), FLAG_KEYS, "entries.key"),
+    (pack_body([b"x"], None, None, [MANY]), FLAG_HEADERS, "entries.headers"),
+    (pack_body([b"x"], None, None, [b"\x81\xa2\xc3\x28\xc4\x00"]), FLAG_HEADERS,
+     "entries.header_name"),
+    (pack_body([b"x"], [b"note"]), FLAG_META, "entries.flags"),
+    (pack_body([b"x"]), 8, "entries.flags"),
+    (pack_body([b"x"]), FLAG_KEYS, "codec.truncated"),
+)  # fmt: skip
+
+
+async def test_bad_columns_are_refused_by_the_node(client: Client) -> None:
     stream = await client.stream("s")
     address = (await client.describe("s")).partitions[0].address
-    with pytest.raises(RequestError) as alone:
-        await client.ask(address, native.encode(native.AppendRequest(1, 1, body, flags=flags)))
-    items = [native.AppendItem(address.encode(), 1, body, flags=flags)]
-    answer = await client.ask("appender", native.encode(native.AppendManyRequest(2, items)))
-    together = native.decode_response(answer.payload)
-    assert isinstance(together, native.PositionsResponse)
-    assert [alone.value.code, *(one.code for one in together.failures)] == [code, code]
+    for body, flags, code in BAD_COLUMNS:
+        with pytest.raises(RequestError) as alone:
+            await client.ask(address, native.encode(native.AppendRequest(1, 1, body, flags=flags)))
+        items = [native.AppendItem(address.encode(), 1, body, flags=flags)]
+        answer = await client.ask("appender", native.encode(native.AppendManyRequest(2, items)))
+        together = native.decode_response(answer.payload)
+        assert isinstance(together, native.PositionsResponse)
+        assert [alone.value.code, *(one.code for one in together.failures)] == [code, code]
     assert await stream.push(b"good") == 0
 
 

@@ -21,6 +21,12 @@ STEPS: Final = 40
 """Turns of the loop after which a start or a stop is cancelled."""
 
 
+def after_turns(each: int) -> pytest.MarkDecorator:
+    """Run a test for some of these turns quickly, and for all of them in the long run."""
+    turns = [pytest.param(n, marks=pytest.mark.long if n % each else ()) for n in range(STEPS)]
+    return pytest.mark.parametrize("turns", turns)
+
+
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
@@ -54,7 +60,7 @@ async def test_of_two_starts_at_once_one_is_refused(tmp_path: Path) -> None:
     await node.stop()
 
 
-@pytest.mark.parametrize("turns", range(STEPS))
+@after_turns(5)
 async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path, turns: int) -> None:
     node = Node(node_config(tmp_path))
     starting = asyncio.ensure_future(node.start())
@@ -90,7 +96,7 @@ async def test_a_start_that_is_cancelled_while_the_store_opens_leaves_nothing(
     assert await is_usable(tmp_path)
 
 
-@pytest.mark.parametrize("turns", range(0, STEPS, 4))
+@after_turns(10)
 async def test_a_stop_that_is_cancelled_goes_on(tmp_path: Path, turns: int) -> None:
     node = Node(node_config(tmp_path))
     await node.start()

@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from command_line import printed
+from forked import Forked
 from nodes import CLIENT, connect_to, node_config
 from rillnode.actors.core.streams.service import StreamService
 from rillnode.actors.log.rocks.tables import Tables
@@ -89,11 +88,8 @@ class Failing:
         )
         argv = [*(["--hang"] if hang else []), "run", "-c", str(config), *options]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(SCRIPT), *argv, "--ports-file", str(self._ports)],
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            self.process = Forked(
+                SCRIPT, *argv, "--ports-file", self._ports, stdout=log, stderr=log
             )
         wait_until(lambda: self._ports.exists() or self.process.poll() is not None)
         self.ports: dict[str, str] = json.loads(self._ports.read_text())
@@ -195,17 +191,7 @@ def test_a_node_that_is_to_stay_does(failing: Callable[..., Failing]) -> None:
 
 
 def test_what_on_fatal_cannot_be_is_told(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "rillnode", "run", "--dev", "--data-dir", str(tmp_path)),
-            *("--set", "on_fatal=restart"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert "--set: on_fatal: 'restart': expected" in done.stderr
-    assert "exit" in done.stderr
-    assert "stay" in done.stderr
+    told = printed("run", "--dev", "--data-dir", tmp_path, "--set", "on_fatal=restart", code=2)
+    assert "--set: on_fatal: 'restart': expected" in told
+    assert "exit" in told
+    assert "stay" in told

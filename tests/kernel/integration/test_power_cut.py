@@ -227,7 +227,6 @@ def test_the_model_of_the_disk_agrees_with_the_disk(recorder: Path, fast_directo
 @pytest.mark.parametrize(
     ("cuts", "failing_syncs"),
     [
-        (20, 0),
         (20, 1),
         pytest.param(1_000, 0, marks=pytest.mark.long),
         pytest.param(300, 1, marks=pytest.mark.long),

@@ -4,8 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from command_line import begun
 from nodes import CLIENT, connect_to, node_config
 from rillnode.actors.core.access import Verb
 from rillnode.codecs.errors import ConfigError, RequestError, RillnodeError
@@ -126,9 +125,8 @@ def test_sighup_reads_the_file_again(tmp_path: Path) -> None:
     file, log = tmp_path / "node.toml", tmp_path / "log"
     text = 'name = "a"\n[noise]\nlisten = "127.0.0.1:0"\n[http]\nenabled = false\n'
     file.write_text(text)
-    argv = [sys.executable, "-m", "rillnode", "run", "-c", str(file)]
     with log.open("wb") as output:
-        node = subprocess.Popen(argv, stdout=output, stderr=output, cwd=tmp_path)
+        node = begun("run", "-c", file, stdout=output, stderr=output, cwd=tmp_path)
     try:
         wait_for(lambda: '"node_ready"' in log.read_text() and "identity  " in log.read_text())
         file.write_text(text + "nonsense = 1\n")
@@ -142,6 +140,5 @@ def test_sighup_reads_the_file_again(tmp_path: Path) -> None:
         node.send_signal(signal.SIGTERM)
         assert node.wait(SECONDS) == 0
     finally:
-        if node.poll() is None:
-            node.kill()
-            node.wait()
+        node.kill()
+        node.wait()

@@ -1,13 +1,12 @@
 """A process that is killed while it removes streams leaves each of them whole or gone."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from forked import PIPE, Forked
 from rillnode.actors.log import (
     ListIndexes,
     ListKeys,
@@ -54,15 +53,12 @@ def churn(path: Path) -> None:
         driver.write(RemoveStream(name=record.name))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))]
+)
 def test_a_killed_removal_leaves_no_half(tmp_path: Path, seed: int) -> None:
-    here = Path(__file__).parent
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path / "store")],
-        env={"PYTHONPATH": os.pathsep.join((str(here), *sys.path))},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    child = Forked("-c", CHILD, tmp_path / "store", env=environment, stdout=PIPE)
     assert child.stdout is not None
     filled = 0
     for _ in range(Random(seed).randrange(1, 60)):

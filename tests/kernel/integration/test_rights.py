@@ -210,7 +210,13 @@ async def nothing_but_pong(socket: aiohttp.ClientWebSocketResponse, request: lis
     assert answer[:3] == [2, ERROR, request[2]], answer
 
 
-@pytest.mark.parametrize("way", WAYS)
+LONG = (made_again_by_another, api_key_replaced, api_key_renamed)
+"""Ways that begin as another one does."""
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=pytest.mark.long if way in LONG else ()) for way in WAYS]
+)
 def test_a_subscription_ends_and_its_client_is_told(tmp_path: Path, way: Way) -> None:
     async def test(server: Server, right: Right) -> None:
         async with load(server.node), connected(server) as socket:
@@ -252,7 +258,15 @@ def test_a_running_resend_ends_and_its_client_is_told(tmp_path: Path, way: Way) 
 
 
 @pytest.mark.parametrize(
-    "way", [permission_deleted, public_permission_deleted, stream_deleted, logged_out]
+    "way",
+    [
+        permission_deleted,
+        stream_deleted,
+        *(
+            pytest.param(way, marks=pytest.mark.long)
+            for way in (public_permission_deleted, logged_out)
+        ),
+    ],
 )
 def test_an_answer_of_stored_messages_is_cut_off(tmp_path: Path, way: Way) -> None:
     async def test(server: Server, right: Right) -> None:
@@ -277,7 +291,10 @@ def test_an_answer_of_stored_messages_is_cut_off(tmp_path: Path, way: Way) -> No
     in_each_way(tmp_path, way, test)
 
 
-@pytest.mark.parametrize("way", [permission_deleted, stream_deleted, logged_out])
+@pytest.mark.parametrize(
+    "way",
+    [permission_deleted, stream_deleted, pytest.param(logged_out, marks=pytest.mark.long)],
+)
 def test_who_may_publish_no_more_is_refused_from_then_on(tmp_path: Path, way: Way) -> None:
     async def test(server: Server, right: Right) -> None:
         alice = await server.user(ALICE)
@@ -371,9 +388,9 @@ async def exhausted(entries: AsyncIterator[object]) -> None:
     ("way", "code"),
     [
         (native_permission, "subscription.revoked"),
-        (public_permission_deleted, "subscription.revoked"),
+        pytest.param(public_permission_deleted, "subscription.revoked", marks=pytest.mark.long),
         (native_stream_deleted, "stream.removed"),
-        (native_made_again, "stream.removed"),
+        pytest.param(native_made_again, "stream.removed", marks=pytest.mark.long),
         (native_grant_reloaded, "subscription.revoked"),
     ],
 )

@@ -4,8 +4,6 @@ import asyncio
 import json
 import signal
 import stat
-import subprocess
-import sys
 import time
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
@@ -15,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from forked import Forked, finished
 from ockam_peer import OckamPeer
 from rillnode import nextgraph, streamr
 from rillnode.codecs.api_keys import hash_of
@@ -80,10 +79,19 @@ KEYS = ("identity", "admin", "nextgraph", "ockam", "ethereum", "sinks/out")
 
 
 RUN_ALL = """
-import json, sys
+import json, os, sys
 from rillnode.node.cli import main
+os.umask(0)
 codes = [main(argv) for argv in json.load(sys.stdin)]
 print(json.dumps(codes))
+"""
+
+
+RUN = """
+import os, sys
+from rillnode.node.cli import main
+os.umask(0)
+sys.exit(main())
 """
 
 
@@ -92,15 +100,9 @@ def rillnode(home: Path, *commands: Sequence[str | Path], fine: int) -> bytes:
 
     The first ones, so many as are `fine`, must end well.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL],
-        input=json.dumps([[*map(str, argv)] for argv in commands]).encode(),
-        capture_output=True,
-        timeout=LIMIT_SECONDS,
-        umask=0,
-        cwd=home,
-        check=True,
-    )
+    asked = json.dumps([[*map(str, argv)] for argv in commands]).encode()
+    done = finished("-c", RUN_ALL, stdin=asked, cwd=home, timeout=LIMIT_SECONDS)
+    assert done.returncode == 0, done.stderr.decode()
     codes = json.loads(done.stdout.splitlines()[-1])
     assert codes[:fine] == [0] * fine, done.stderr.decode()
     return done.stdout + done.stderr
@@ -123,11 +125,10 @@ class RunningNode:
         self._start()
 
     def _start(self) -> None:
-        argv = ["run", "-v", "-c", self.config, "--ports-file", self._ports]
+        argv: list[str | Path] = ["run", "-v", "-c", self.config, "--ports-file", self._ports]
         argv += ["--set", "noise.listen=127.0.0.1:0"]
-        command = [sys.executable, "-m", "rillnode", *map(str, argv)]
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, umask=0)
+            self.process = Forked("-c", RUN, *argv, stdout=output, stderr=output)
         self.wait_for(self._ports)
         self.ports: dict[str, str] = json.loads(self._ports.read_text())
 

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from killed_work import ENVIRONMENT, end, kill_members, kill_workers
+from forked import DEVNULL, PIPE, Forked
+from killed_work import end, kill_members, kill_workers
 
 
 class OwnStore:
@@ -16,19 +15,13 @@ class OwnStore:
 
     def __init__(self, directory: Path) -> None:
         self.url = self.identity = ""
-        program = Path(__file__).with_name("node_process.py")
-        self._command = [sys.executable, str(program), str(directory)]
-        self._process: subprocess.Popen[str] | None = None
+        self._directory = directory
+        self._process: Forked | None = None
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
-        self._process = subprocess.Popen(
-            self._command,
-            env=ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        program = Path(__file__).with_name("node_process.py")
+        self._process = Forked(program, self._directory, stdout=PIPE, stderr=DEVNULL)
         assert self._process.stdout is not None
         told = json.loads(self._process.stdout.readline())
         self.url, self.identity = f"noise://{told['noise']}", told["identity"]

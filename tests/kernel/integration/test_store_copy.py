@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from command_line import RunningNode, call, printed, rillnode
+from command_line import RunningNode, begun, call, printed
+from forked import DEVNULL
 from nats_support import SHARDS, NatsServer, needs_nats, running_nats
 from rillnode.actors.core.threads import SYSTEM_THREADS
 from rillnode.actors.log import (
@@ -251,7 +251,7 @@ def test_an_interrupted_copy_is_gone_on_with(
     expected = seen(rocks)
     steps = 0
     while True:
-        steps += 7
+        steps = 2 * steps + 7
         try:
             copied(path, jetstream, back=back, on_bytes=cut_after(steps))
             break
@@ -327,8 +327,7 @@ def configured(home: Path, server: NatsServer) -> Path:
 
 def pushed(node: RunningNode, numbers: range) -> None:
     text = b"".join(b"%d\n" % number for number in numbers)
-    argv = rillnode("stream", "push", "numbers", *node.options, "-q")
-    subprocess.run(argv, input=text, check=True, stdout=subprocess.DEVNULL, timeout=300.0)
+    assert call("stream", "push", "numbers", *node.options, "-q", stdin=text).returncode == 0
 
 
 def test_a_node_starts_only_on_servers_that_sync_and_a_copy_runs_on_any(tmp_path: Path) -> None:
@@ -382,7 +381,7 @@ def test_a_node_moves_with_a_short_stop(server: NatsServer, tmp_path: Path) -> N
     refused = printed("run", "-c", three, "--set", "http.enabled=false", code=1)
     assert "not finished" in refused
     # The last run is killed somewhere, and repeated unless it was through.
-    cut = subprocess.Popen(rillnode(*copy, "--final"), stderr=subprocess.DEVNULL)
+    cut = begun(*copy, "--final", stderr=DEVNULL)
     time.sleep(0.8)
     cut.kill()
     cut.wait()

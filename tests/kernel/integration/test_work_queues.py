@@ -2,8 +2,6 @@
 
 import asyncio
 import gc
-import json
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -13,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from command_line import call, lines
 from nodes import CLIENT, at_own_ports, connect_to, node_config
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.errors import JobLate, QueueError, QueueStopped, RillnodeError
@@ -264,35 +263,28 @@ async def test_operators_list_queues_look_at_one_and_take_dead_letters_back(tmp_
     key = tmp_path / "client.key"
     write_key(key, CLIENT)
 
-    async def call(node: Node, *verb: str) -> list[dict[str, Any]]:
+    async def carried_out(node: Node, *verb: str) -> list[dict[str, Any]]:
         address = f"noise://{node.addresses()['noise']}"
-        options = ("--node", address, "--node-identity", node.identity, "--key", str(key), "--json")
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rillnode", *verb, *options,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, errors = await child.communicate()
-        assert child.returncode == 0, errors.decode()
-        return [json.loads(line) for line in out.splitlines()]
+        options = ("--node", address, "--node-identity", node.identity, "--key", key, "--json")
+        return lines(await asyncio.to_thread(call, *verb, *options))
 
     async with Node(node_config(tmp_path / "node")) as node, await connect_to(node) as client:
-        assert await call(node, "queue", "ls") == []
+        assert await carried_out(node, "queue", "ls") == []
         stream = await filled(client, 4, partitions=2)
         async with stream.work("q", attempts=1) as queue:
             for _ in range(3):
                 await (await queue.next(timeout=5.0)).reject("no paper")
-        (row,) = await call(node, "queue", "ls", "jobs")
+        (row,) = await carried_out(node, "queue", "ls", "jobs")
         assert (row["queue"], row["depth"], row["dead"]) == ("q", 1, 3)
-        (found,) = await call(node, "queue", "show", "jobs", "q", "-n", "2")
+        (found,) = await carried_out(node, "queue", "show", "jobs", "q", "-n", "2")
         assert [one["index"] for one in found["dead_letters"]] == [1, 2]
         assert {one["reason"] for one in found["dead_letters"]} == {"no paper"}
         assert [one["end"] for one in found["partitions"]] == [2, 2]
-        (back,) = await call(node, "queue", "retry", "jobs", "q")
+        (back,) = await carried_out(node, "queue", "retry", "jobs", "q")
         assert (back["taken"], back["gone"]) == (3, 0)
-        (row,) = await call(node, "queue", "ls")
+        (row,) = await carried_out(node, "queue", "ls")
         assert (row["depth"], row["dead"]) == (4, 0)
-        (about,) = await call(node, "route", "ls", "--kind", "queue")
+        (about,) = await carried_out(node, "route", "ls", "--kind", "queue")
         assert about["name"] == "q of jobs"
 
 

@@ -274,8 +274,7 @@ def fault_of(error: Exception) -> str:
     return ""
 
 
-@pytest.mark.parametrize("one", [one.__name__ for one in CLASSES])
-async def test_what_cannot_be_an_argument_is_refused(tmp_path: Path, one: str) -> None:
+async def test_what_cannot_be_an_argument_is_refused(tmp_path: Path) -> None:
     found: list[str] = []
     async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
         stream = await client.stream("s")
@@ -286,16 +285,16 @@ async def test_what_cannot_be_an_argument_is_refused(tmp_path: Path, one: str) -
                 client, stream, consumer, queue, job, stream.pusher(),
                 await stream.producer("named"),
             )  # fmt: skip
-            thing = next(each for each in things if type(each).__name__ == one)
-            for said, verb, arguments in wrong_calls(one):
-                try:
-                    async with asyncio.timeout(5.0):
-                        got = await outcome(getattr(thing, verb), arguments)
-                except Exception as error:
-                    if fault := fault_of(error):
-                        found.append(f"{said}: {fault}")
-                else:
-                    found.append(f"{said}: accepted, {got!r}")
+            for thing in things:
+                for said, verb, arguments in wrong_calls(type(thing).__name__):
+                    try:
+                        async with asyncio.timeout(5.0):
+                            got = await outcome(getattr(thing, verb), arguments)
+                    except Exception as error:
+                        if fault := fault_of(error):
+                            found.append(f"{said}: {fault}")
+                    else:
+                        found.append(f"{said}: accepted, {got!r}")
     assert not found, "\n".join(found)
 
 
@@ -348,28 +347,26 @@ def blocking_outcome(made: Any) -> Any:
     return next(made) if hasattr(made, "__next__") else made
 
 
-@pytest.mark.parametrize(
-    ("verb", "arguments", "named"),
-    [
-        ("pusher", {"in_flight": 2.5}, "in_flight"),
-        ("pull", {"index": 2**64}, "index"),
-        ("pull", {"start": "1h"}, "a time"),
-        ("consumer", {"name": "c", "max_in_flight": 1.5}, "max_in_flight"),
-        ("tail", {"start": True}, "start"),
-        ("work", {"queue": "q", "queue_in_flight": "5"}, "queue_in_flight"),
-        ("producer", {"name": NO_TEXT}, "name"),
-    ],
+NAMED: Final[tuple[tuple[str, dict[str, Any], str], ...]] = (
+    ("pusher", {"in_flight": 2.5}, "in_flight"),
+    ("pull", {"index": 2**64}, "index"),
+    ("pull", {"start": "1h"}, "a time"),
+    ("consumer", {"name": "c", "max_in_flight": 1.5}, "max_in_flight"),
+    ("tail", {"start": True}, "start"),
+    ("work", {"queue": "q", "queue_in_flight": "5"}, "queue_in_flight"),
+    ("producer", {"name": NO_TEXT}, "name"),
 )
-async def test_the_error_names_the_argument_and_is_pythons_own_as_well(
-    tmp_path: Path, verb: str, arguments: dict[str, Any], named: str
-) -> None:
+
+
+async def test_the_error_names_the_argument_and_is_pythons_own_as_well(tmp_path: Path) -> None:
     async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
         stream = await client.stream("s")
-        with pytest.raises(ArgumentError, match=f"^{named} ") as caught:
-            await outcome(getattr(stream, verb), arguments)
-    assert caught.value.code == "client.argument"
-    assert isinstance(caught.value, TypeError)
-    assert isinstance(caught.value, ValueError)
+        for verb, arguments, named in NAMED:
+            with pytest.raises(ArgumentError, match=f"^{named} ") as caught:
+                await outcome(getattr(stream, verb), arguments)
+            assert caught.value.code == "client.argument"
+            assert isinstance(caught.value, TypeError)
+            assert isinstance(caught.value, ValueError)
 
 
 @pytest.mark.parametrize("argument", CONNECT)

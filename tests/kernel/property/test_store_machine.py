@@ -249,8 +249,8 @@ class RocksStoreMachine(StoreMachine):
 
 
 @needs_nats
-@pytest.mark.parametrize("examples", [4, pytest.param(100, marks=pytest.mark.long)])
-def test_the_jetstream_store(tmp_path: Path, examples: int) -> None:
+@pytest.mark.long
+def test_the_jetstream_store(tmp_path: Path) -> None:
     server = NatsServer(tmp_path / "nats")
     prefixes = (f"t{number}" for number in count())
 
@@ -269,7 +269,7 @@ def test_the_jetstream_store(tmp_path: Path, examples: int) -> None:
     try:
         run_state_machine_as_test(
             JetStreamStoreMachine,
-            settings=settings(max_examples=examples, stateful_step_count=25),
+            settings=settings(max_examples=100, stateful_step_count=25),
         )
     finally:
         server.kill()
@@ -280,7 +280,7 @@ def test_the_memory_store() -> None:
     run_state_machine_as_test(MemoryStoreMachine, settings=settings(stateful_step_count=30))
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(150, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [6, pytest.param(150, marks=pytest.mark.long)])
 def test_the_rocks_store(examples: int) -> None:
     run_state_machine_as_test(
         RocksStoreMachine,

@@ -1,8 +1,7 @@
 """The audit without a network: versions are found in the ranges of a file of advisories."""
 
 import json
-import subprocess
-import sys
+import runpy
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
+PROGRAM = runpy.run_path(str(ROOT / ".ci" / "audit_offline.py"))
 LOCK = "some_package==1.5.0 \\\n    --hash=sha256:00\nother==2.0 ; python_version > '3'\n"
 
 
-def audit(directory: Path, *records: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def audit(directory: Path, *records: dict[str, Any]) -> int:
     lock, database = directory / "requirements.lock", directory / "all.zip"
     lock.write_text(LOCK)
     with zipfile.ZipFile(database, "w") as archive:
@@ -22,11 +22,9 @@ def audit(directory: Path, *records: dict[str, Any]) -> subprocess.CompletedProc
     return run(database, lock)
 
 
-def run(database: Path, lock: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / ".ci/audit_offline.py", database, lock],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+def run(database: Path, lock: Path) -> int:
+    code: int = PROGRAM["main"](str(database), str(lock))
+    return code
 
 
 def advisory(name: str = "Some.Package", **affected: Any) -> dict[str, Any]:
@@ -57,20 +55,22 @@ def ranges(**events: str) -> dict[str, Any]:
     ],
 )
 def test_a_version_is_weak_where_an_advisory_takes_it_in(
-    tmp_path: Path, record: dict[str, Any], weak: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], record: dict[str, Any], weak: bool
 ) -> None:
-    done = audit(tmp_path, record)
-    assert (done.returncode, done.stderr) == (int(weak), "")
+    assert audit(tmp_path, record) == int(weak)
+    out, err = capsys.readouterr()
+    assert err == ""
     if weak:
-        assert done.stdout == "some-package 1.5.0 PYSEC-1 bad\n"
+        assert out == "some-package 1.5.0 PYSEC-1 bad\n"
     else:
-        assert done.stdout == "no known weakness in 2 packages, by 1 advisories\n"
+        assert out == "no known weakness in 2 packages, by 1 advisories\n"
 
 
-def test_a_file_that_is_none_checks_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_none_checks_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "broken.zip").write_text("no archive")
     for database in ("absent.zip", "broken.zip"):
-        done = run(tmp_path / database, ROOT / "requirements.lock")
-        assert done.returncode == 3
-        assert done.stderr.startswith("nothing was checked")
-    assert audit(tmp_path).returncode == 3
+        assert run(tmp_path / database, ROOT / "requirements.lock") == 3
+        assert capsys.readouterr().err.startswith("nothing was checked")
+    assert audit(tmp_path) == 3

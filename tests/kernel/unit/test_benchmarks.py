@@ -198,6 +198,7 @@ def test_an_interpreter_is_told_and_a_slow_one_named(
         assert ("slow" in told.err) is is_named
 
 
+@pytest.mark.long  # it imports matplotlib
 def test_growth_is_drawn_with_a_panel_for_each_value_of_each_part(tmp_path: Path) -> None:
     point = Point(
         part="streams", size=1, cpu_us=1.0, p50_ms=1.0, p99_ms=1.0, memory_bytes=1, disk_bytes=1,

@@ -1,9 +1,11 @@
 """A pytest plugin: Thespian's own suite gets our system base where it names its simplest one.
 
-The environment says which share of the tests to run and where to write the result:
-SHARD (`index/count`), EXCLUDED (file of excluded tests), RESULT (JSON file to write).
+It collects the suite once, and forks a process for each further share of it. The environment says
+how many there are and where they write what has come of them: SHARES, EXCLUDED (file of excluded
+tests), RESULTS (directory of JSON files).
 """
 
+import gc
 import json
 import os
 import sys
@@ -41,11 +43,11 @@ substitute("simpleSystemBase")
 
 
 class Share:
-    """Runs one share of the suite and counts."""
+    """Runs one share of the suite in each process, and counts."""
 
     def __init__(self) -> None:
-        index, count = os.environ["SHARD"].split("/")
-        self._index, self._count = int(index), int(count)
+        self._count = int(os.environ["SHARES"])
+        self._index = 0
         tables = tomllib.loads(Path(os.environ["EXCLUDED"]).read_text())["excluded"]
         self._excluded = {test for table in tables for test in table["tests"]}
         self._found: set[str] = set()
@@ -58,6 +60,11 @@ class Share:
         names = {item: item.nodeid.rpartition("/")[2] for item in ours}
         self._found = self._excluded.intersection(names.values())
         kept = [item for item in ours if names[item] not in self._excluded]
+        gc.freeze()  # nobody has to go through all that again
+        for index in range(1, self._count):
+            if not os.fork():
+                self._index = index
+                break
         items[:] = kept[self._index :: self._count]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -72,7 +79,15 @@ class Share:
             "failed": self._failed,
             "excluded_not_found": sorted(self._excluded - self._found),
         }
-        Path(os.environ["RESULT"]).write_text(json.dumps(result))
+        Path(os.environ["RESULTS"], f"result-{self._index}.json").write_text(json.dumps(result))
+        if not self._index:
+            for _ in range(1, self._count):
+                os.wait()
+
+    def pytest_unconfigure(self) -> None:
+        if self._index:
+            sys.stdout.flush()
+            os._exit(0)
 
 
 def pytest_configure(config: pytest.Config) -> None:

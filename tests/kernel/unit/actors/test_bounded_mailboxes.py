@@ -177,6 +177,8 @@ def blank(kind: type[Any]) -> Any:
 def full(base: AsyncioSystemBase, actor_class: type[Actor]) -> Cell:
     """An actor of this class that has had no turn yet, and whose mailbox is full."""
     cell = base.spawn(partial(actor_class))
+    kind: Any = cell.kind
+    kind.mailbox_messages_max = min(kind.mailbox_messages_max, FEW)
     while len(cell.mailbox) < cell.kind.mailbox_messages_max:
         base.post(cell, None)
     return cell

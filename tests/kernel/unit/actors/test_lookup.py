@@ -32,7 +32,7 @@ from rillnode.codecs.routing.stream import CreateRequest, PullRequest, encode_re
 from rillnode.testing import fail
 from turn_support import counted_by_loop_turn
 
-STREAMS = 100_000
+STREAMS = 10_000
 
 
 def looked_up(test: Callable[[Core], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from forked import Forked
 from rillnode.node.backup import (
     BACKUP_VERSION,
     MANIFEST,
@@ -300,11 +301,8 @@ KILLED_AFTER = """
 def killed(verb: str, first: Path, second: Path, calls: int) -> None:
     """Do it in a process that kills itself in the middle, after so many pieces."""
     script = textwrap.dedent(KILLED_AFTER)
-    process = subprocess.run(
-        [sys.executable, "-c", script, verb, str(first), str(second), str(calls)],
-        timeout=300,
-    )
-    assert process.returncode == -signal.SIGKILL
+    process = Forked("-c", script, verb, first, second, str(calls))
+    assert process.wait(300.0) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("calls", [1, 3, 5, 7, 10])

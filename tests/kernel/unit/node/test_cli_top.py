@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from command_line import begun
 from fake_client import Screen
+from forked import DEVNULL, PIPE
 from nodes import CLIENT, node_config
 from rillnode.node.cli import main, top
 from rillnode.node.keys.files import write_key
@@ -89,8 +91,8 @@ def test_bench_measures_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_bench_that_is_stopped_ends_its_node_and_leaves_nothing(tmp_path: Path) -> None:
-    argv_ = [sys.executable, "-m", "rillnode", "bench", "--seconds", "600", "--dir", str(tmp_path)]
-    with subprocess.Popen(argv_, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    bench = ("bench", "--seconds", "600", "--dir", tmp_path)
+    with begun(*bench, stdout=DEVNULL, stderr=PIPE) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith(b"pushing")
         process.terminate()

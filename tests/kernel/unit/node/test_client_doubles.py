@@ -10,7 +10,7 @@ from far_end import FarEnd, with_session
 from rillnode.codecs import native
 from rillnode.codecs.entries import HEADER_BYTES, EntryKind as Kind, encode_block, items_of
 from rillnode.codecs.errors import RequestError, TransportError
-from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, BLOCK_ENTRIES_MAX, SEQUENCE_MAX
+from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, SEQUENCE_MAX
 from rillnode.node.client.appends import TOGETHER_MIN
 from rillnode.node.client.producer import NamedProducer, Producer
 from rillnode.node.client.session import PRODUCER_BYTES, Session
@@ -166,12 +166,16 @@ def test_blocks_under_way_are_bounded_and_what_comes_meanwhile_goes_together() -
 
 
 @pytest.mark.parametrize("in_one_turn", [False, True])
-def test_much_at_once_goes_out_as_there_is_room(in_one_turn: bool) -> None:
+def test_much_at_once_goes_out_as_there_is_room(
+    in_one_turn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More than there is room for, pushed in one turn, by `push_all`, or by both."""
+    most_in_block = 64
+    monkeypatch.setattr("rillnode.codecs.entries.BLOCK_ENTRIES_MAX", most_in_block)
 
     async def test(session: Session, far: FarEnd) -> None:
         producer = Producer(session, ADDRESS)
-        count = (APPENDS_UNDER_WAY_MAX + 20) * BLOCK_ENTRIES_MAX + 5
+        count = (APPENDS_UNDER_WAY_MAX + 20) * most_in_block + 5
         waiting: list[asyncio.Future[int]] = []
         if in_one_turn:
             waiting += [producer.push(b"") for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Transports on each loop that they are promised to run on."""
+"""Transports on each loop that they are promised to run on, where a loop is what a test runs on."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import pytest
 import uvloop
 
 
-@pytest.fixture(autouse=True, params=["asyncio", "uvloop"])
+@pytest.fixture(params=["asyncio", "uvloop"])
 def kind_of_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Have loops that are made in the test be of this kind."""
     kind: str = request.param

@@ -2,9 +2,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.memory import MemoryLink
 from rillnode.transports.tcp_link import TcpLink
+
+pytestmark = pytest.mark.usefixtures("kind_of_loop")
 
 if TYPE_CHECKING:  # what actors declare, transports satisfy: checked by the type checkers
     from rillnode.actors import ports

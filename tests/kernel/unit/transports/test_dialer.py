@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from link_support import CLIENT, NODE, ManualClock
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.noise.link import NoiseLink
@@ -13,6 +15,8 @@ from rillnode.transports.clock import SystemClock
 from rillnode.transports.dialer import TcpDialer
 from rillnode.transports.links import NOISE_LIMITS, OCKAM_LIMITS, LinkLimits
 from rillnode.transports.tcp import TcpListener, listen
+
+pytestmark = pytest.mark.usefixtures("kind_of_loop")
 
 
 async def until(condition: Callable[[], object]) -> None:

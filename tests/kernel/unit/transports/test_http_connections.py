@@ -328,6 +328,7 @@ async def read_to_end(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
+@pytest.mark.usefixtures("kind_of_loop")
 def test_a_good_client_is_answered_among_silent_and_slow_ones() -> None:
     async def test(server: WebServer) -> None:
         crowd = [await connect(server) for _ in range(12)]
@@ -346,6 +347,7 @@ def test_a_good_client_is_answered_among_silent_and_slow_ones() -> None:
     run(replace(HTTP_LIMITS, connections_max=8), test)
 
 
+@pytest.mark.usefixtures("kind_of_loop")
 def test_bodies_that_never_end_cost_bounded_memory_and_whole_ones_are_taken() -> None:
     post = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 900000\r\n\r\n"
 
@@ -366,6 +368,7 @@ def test_bodies_that_never_end_cost_bounded_memory_and_whole_ones_are_taken() ->
     run(replace(HTTP_LIMITS, unfinished_bytes_max=1_100_000), test)
 
 
+@pytest.mark.usefixtures("kind_of_loop")
 def test_what_is_thrown_away_of_a_request_counts_for_nothing() -> None:
     async def test(server: WebServer) -> None:
         begun, one = await connect(server)
@@ -384,6 +387,7 @@ def test_what_is_thrown_away_of_a_request_counts_for_nothing() -> None:
     run(replace(HTTP_LIMITS, unfinished_bytes_max=1_000), test)
 
 
+@pytest.mark.usefixtures("kind_of_loop")
 def test_silent_slow_and_idle_connections_end() -> None:
     async def test(server: WebServer) -> None:
         (silent, one), (slow, two), (idle, three) = [await connect(server) for _ in range(3)]
@@ -422,6 +426,7 @@ def test_silent_slow_and_idle_connections_end() -> None:
         b"nothing of the kind\r\n\r\n",
     ],
 )
+@pytest.mark.usefixtures("kind_of_loop")
 def test_what_is_no_request_is_answered_with_400_and_calmly(
     head: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

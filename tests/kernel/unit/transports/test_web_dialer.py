@@ -10,6 +10,7 @@ from functools import partial
 from hashlib import sha1
 
 import aiohttp
+import pytest
 from aiohttp import WSMsgType, web
 
 from coroutines import handed_by, run_with
@@ -20,6 +21,8 @@ from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import NOISE_LIMITS, LinkLimits
 from rillnode.transports.web_dialer import DialledWebSocket, LinkUnwanted, WebSocketDialer
 from rillnode.transports.web_server import listen_web
+
+pytestmark = pytest.mark.usefixtures("kind_of_loop")
 
 SECONDS = 120.0
 LIMITS = replace(NOISE_LIMITS, sweep_seconds=0.08, close_seconds=0.3)

@@ -9,7 +9,8 @@ from actor_support import run
 from coroutines import handed_by
 
 
-@pytest.fixture(autouse=True, params=["asyncio", "uvloop"])
+# That the engine keeps its contract on uvloop is tested in tests/contract/test_engines.py, too.
+@pytest.fixture(autouse=True, params=["asyncio", pytest.param("uvloop", marks=pytest.mark.long)])
 def kind_of_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Have loops that are made in the test be of this kind."""
     kind: str = request.param

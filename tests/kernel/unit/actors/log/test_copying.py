@@ -140,18 +140,21 @@ def test_entries_trimmed_before_they_were_copied_leave_no_hole(
     assert_same(filled, tmp_path / "copy")
 
 
-def test_an_interrupted_copy_is_gone_on_with(filled: RocksDriver, tmp_path: Path) -> None:
-    """Cut off at every step that is told of, each time further."""
-    rounds = 0
-    for steps in range(1, 100):
-        rounds = steps
+@pytest.mark.parametrize("growth", [2.0, pytest.param(1.0, marks=pytest.mark.long)])
+def test_an_interrupted_copy_is_gone_on_with(
+    filled: RocksDriver, tmp_path: Path, growth: float
+) -> None:
+    """Cut off again and again, each time further: `growth` 1 cuts at every step."""
+    cuts, steps = 0, 1
+    while True:
         try:
             copied(filled, tmp_path / "copy", on_bytes=cut_after(steps))
             break
         except CutError:
             with pytest.raises(StoreError, match="not finished"):
                 RocksCopy.source(tmp_path / "copy")
-    assert rounds > 5
+        cuts, steps = cuts + 1, max(steps + 1, int(steps * growth))
+    assert cuts > 2
     assert_same(filled, tmp_path / "copy")
 
 

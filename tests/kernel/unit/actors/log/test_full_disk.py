@@ -1,15 +1,14 @@
 """A disk that really is full: by a limit on the size of files, and by a small file system."""
 
 import json
-import os
 import queue
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from forked import finished
 from rillnode.actors.log import Append, StoreHealth
 from rillnode.node.testing.contract.stores.driver import ANSWER_SECONDS, append
 from store_support import SMALL, RocksDriver
@@ -92,14 +91,7 @@ def assert_survived(report: dict[str, object]) -> None:
 
 def test_files_that_may_not_grow(tmp_path: Path) -> None:
     here = Path(__file__).parent
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(here), str(tmp_path / "store")],
-        env={"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = finished("-c", CHILD, here, tmp_path / "store", timeout=300.0)
     assert done.returncode == 0, done.stderr
     assert_survived(json.loads(done.stdout.splitlines()[-1]))
 

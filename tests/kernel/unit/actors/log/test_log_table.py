@@ -73,7 +73,9 @@ def results(directory: Path, tuning: Tuning, seed: int) -> list[object]:
     return told
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 20))]
+)
 def test_what_is_packed_and_forgotten_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

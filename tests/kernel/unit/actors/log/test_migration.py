@@ -1,13 +1,12 @@
 """A migration that is killed in the middle is finished by the next start."""
 
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from forked import Forked
 from rillnode.actors.log.rocks.format import check_format, settle_format
 from rillnode.actors.log.rocks.layout import FORMAT_KEY, NUMBER, record_key
 from rillnode.actors.log.rocks.tables import Changes, Tables
@@ -67,8 +66,7 @@ def old_store(path: Path) -> None:
 
 
 def migrate(path: Path, *, kill_at: int) -> int:
-    argv = [sys.executable, "-c", textwrap.dedent(MIGRATED), str(path), str(kill_at)]
-    return subprocess.run(argv, timeout=300).returncode
+    return Forked("-c", textwrap.dedent(MIGRATED), path, str(kill_at)).wait(300.0)
 
 
 # Four syncs of the first migration, one of its stamp, one of the second's.

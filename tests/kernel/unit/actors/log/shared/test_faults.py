@@ -148,12 +148,14 @@ class Round:
                 await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))]
+)
 async def test_nothing_confirmed_is_lost_or_doubled(cluster: Cluster, seed: int) -> None:
     await run(cluster, seed)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 async def test_the_same_holds_with_views_on_disk(disks: Cluster, seed: int) -> None:
     await run(disks, seed)
 
