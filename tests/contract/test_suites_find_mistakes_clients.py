@@ -107,6 +107,6 @@ def test_a_client_with_a_mistake_is_found(
     tmp_path: Path, suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rillnode.node.testing.contract.clients.OUTCOME_SECONDS", 3.0)
-    monkeypatch.setattr("rillnode.node.testing.contract.clients.LOOKS_MAX", 100)
+    monkeypatch.setattr("rillnode.node.testing.contract.base.SOON_SECONDS", 1.0)
     with pytest.raises((AssertionError, OSError, pytest.fail.Exception)):
         getattr(suite(), MISTAKES[suite])(tmp_path)

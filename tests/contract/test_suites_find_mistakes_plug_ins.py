@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from rillnode.node import installed
-from rillnode.node.testing.contract.plug_ins import using
+from rillnode.node.testing.contract import base
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "plugin"
 ENTRY_POINTS: Final = """
@@ -27,7 +27,7 @@ syslog = rillnode_syslog.config:SyslogTable
 [rillnode.verbs]
 syslog = rillnode_syslog.cli:add
 """
-ROOT: Final = str(Path(using.__file__).parents[5])
+ROOT: Final = str(Path(base.__file__).parents[4])
 """Where `rillnode` is imported from."""
 
 Patch = pytest.MonkeyPatch
@@ -58,7 +58,7 @@ def plug_in(site: Path, monkeypatch: Patch) -> Iterator[Any]:
     """The example's main module: for this test it is installed."""
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     invalidate_caches()
-    monkeypatch.setattr(using, "SOON_SECONDS", 2.0)
+    monkeypatch.setattr(base, "SOON_SECONDS", 2.0)
     installed.installed.cache_clear()
     yield import_module("rillnode_syslog.plugin")
     while KEPT:
