@@ -88,7 +88,7 @@ LONG: Final[dict[Name, str]] = {
         "rillnode sim run configs/sim-overlay.toml --seeds 0..9 --html overlay.html",
     ): "ten runs of 64 nodes",
     ("docs/how-to/simulate.md", "rillnode sim run outage.toml --seeds 0..9"): (
-        "ten runs; test_simulation_pages.py makes two of them"
+        "ten runs; test_simulation_pages.py makes one of them"
     ),
     **{
         ("docs/how-to/silver-gold.md", first): "Spark is started"
