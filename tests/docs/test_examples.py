@@ -70,7 +70,7 @@ def test_published_readings_are_consumed_once(node: Runner, tmp_path: Path) -> N
 
 def test_a_printer_prints_what_is_sent_to_it(node: Runner, tmp_path: Path) -> None:
     reach = (tmp_path / "edge/ports.json", tmp_path / "edge/data/admin.key")
-    command = [sys.executable, EXAMPLES / "printer.py", *reach]
+    command: list[str | Path] = [sys.executable, EXAMPLES / "printer.py", *reach]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as printer:
         try:
             assert printer.stdout is not None
