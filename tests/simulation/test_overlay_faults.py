@@ -112,8 +112,3 @@ def test_no_rule_is_broken_by_many_seeds(first: int) -> None:
 @pytest.mark.long
 def test_a_seed_gives_the_same_trace() -> None:
     assert Run(OVERLAY, 3).run().trace_hash == Run(OVERLAY, 3).run().trace_hash
-
-
-def test_a_fault_that_is_left_out_changes_no_other() -> None:
-    whole = Run(OVERLAY, 3).faults
-    assert Run(OVERLAY, 3, only=[1, 4]).faults == [whole[1], whole[4]]
