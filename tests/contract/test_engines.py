@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import uvloop
 
 from link_support import ManualClock
@@ -39,6 +40,7 @@ class TestByAClockMovedByHand(TimedEngineContract):
         self.clock.advance(seconds)
 
 
+@pytest.mark.long
 class TestOnUvloop(TestByAClockMovedByHand):
     def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -55,6 +55,14 @@ def test_it_tells_what_it_is(tmp_path: Path, thing: Thing) -> None:
         of_kind = [one.route async for one in site.node.routes(kind=thing.kind)]
         assert of_kind.count(found.route) == 1
         assert (await site.node.about(found.route)).kind == thing.kind
+        if thing.kind == "link":
+            routes = [row["route"] for row in site.node.observed.links()["links"]]
+            assert routes.count(found.route) == 1
+        if thing in UNSENT:
+            for client in (site.client, site.stranger):
+                asked = client.ask(found.route, b"to nobody", timeout_seconds=10.0)
+                assert (await refusal(asked))[0] == "address.unknown"
+            assert (await site.client.about(found.route)).mailbox == 0
 
     on_site(tmp_path, thing, test)
 
@@ -175,31 +183,6 @@ async def test_who_administers_nothing_stops_what_is_its_own(bare: Site) -> None
         await asyncio.sleep(0.02)
     assert (await refusal(bare.stranger.about(own.route)))[0] == "address.unknown"
     assert (await refusal(bare.stranger.stop("ST_S_0_open")))[0] == "route.refused"
-
-
-LINKS = pytest.mark.parametrize(
-    "thing", [one for one in THINGS if one.kind == "link"], ids=lambda one: one.name
-)
-
-
-@LINKS
-def test_a_link_is_shown_with_its_route(tmp_path: Path, thing: Thing) -> None:
-    async def test(site: Site, found: About) -> None:
-        routes = [row["route"] for row in site.node.observed.links()["links"]]
-        assert routes.count(found.route) == 1
-
-    on_site(tmp_path, thing, test)
-
-
-@pytest.mark.parametrize("thing", UNSENT, ids=lambda one: one.name)
-def test_nobody_sends_to_what_carries_no_routed_messages(tmp_path: Path, thing: Thing) -> None:
-    async def test(site: Site, found: About) -> None:
-        for client in (site.client, site.stranger):
-            asked = client.ask(found.route, b"to nobody", timeout_seconds=10.0)
-            assert (await refusal(asked))[0] == "address.unknown"
-        assert (await site.client.about(found.route)).mailbox == 0
-
-    on_site(tmp_path, thing, test)
 
 
 async def test_a_blocking_client_looks_up_the_same(bare: Site) -> None:

@@ -1,4 +1,7 @@
-"""Tests nodes' shared stores on the engines that there are: the same as of the one in memory."""
+"""Tests nodes' shared stores on the engines that there are: the same as of the one in memory.
+
+All that differs between engines is tested of each by `test_shared_log.py`, in the quick part, too.
+"""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,6 +14,7 @@ from postgres.server import needs_postgres, start_postgres
 from rillnode.testing.contract import SharedLogSite, StoreOnEngineContract
 
 
+@pytest.mark.long
 @needs_nats
 class TestJetStream(StoreOnEngineContract):
     @classmethod

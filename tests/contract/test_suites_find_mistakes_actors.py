@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from contract.counters import COUNTED, Counter, StoredCounter, sized
+from planting import in_the_long_part
 from rillnode import Actor, ActorRef, Context, Message, Node
 from rillnode.node.testing.contract.actor_forms import (
     Deeds,
@@ -99,13 +100,16 @@ async def asks_by_a_client(message: Message, ctx: Context) -> bytes:
     return answer
 
 
-COUNTERS = [
+COUNTERS: list[tuple[type[Counter], str]] = [
+    (Failing, "test_garbage_is_answered_or_refused_and_does_not_stop_it"),
+]
+
+FURTHER: list[tuple[type[Counter], str]] = [
     (WithOneTotal, "test_actors_at_two_addresses_share_only_what_they_mean_to"),
     (
         Outlasting,
         "test_whoever_asks_when_it_fails_after_all_has_one_outcome_and_others_are_served",
     ),
-    (Failing, "test_garbage_is_answered_or_refused_and_does_not_stop_it"),
     (Silent, "test_each_sample_is_answered_over_an_encrypted_link"),
     (Later, "test_a_stop_works_off_what_waits_and_takes_nothing_new"),
 ]
@@ -117,7 +121,9 @@ def finds(suite: type[ActorContract], test: str, directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("counter", "test"), COUNTERS, ids=lambda one: getattr(one, "__name__", "")
+    ("counter", "test"),
+    [*COUNTERS, *in_the_long_part(FURTHER)],
+    ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_a_counter_with_a_mistake_is_found(
     tmp_path: Path, counter: type[Counter], test: str
@@ -136,7 +142,7 @@ def test_a_counter_with_a_mistake_is_found(
     ("counter", "test"),
     [
         (SavedAtTheEnd, "test_a_node_that_was_cut_off_has_what_was_confirmed"),
-        (Forgetful, "test_a_restarted_node_has_what_was_confirmed"),
+        *in_the_long_part([(Forgetful, "test_a_restarted_node_has_what_was_confirmed")]),
     ],
 )
 def test_a_durable_counter_with_a_mistake_is_found(
@@ -152,6 +158,7 @@ def test_a_durable_counter_with_a_mistake_is_found(
     finds(Suite, test, tmp_path)
 
 
+@pytest.mark.long
 def test_answers_that_overtake_each_other_are_found(tmp_path: Path) -> None:
     class Suite(ActorContract):
         samples = (Sample(b"four", b"4"), Sample(b"", b"0"))
@@ -162,6 +169,7 @@ def test_answers_that_overtake_each_other_are_found(tmp_path: Path) -> None:
     finds(Suite, "test_a_burst_is_answered_in_order", tmp_path)
 
 
+@pytest.mark.long
 def test_a_circle_that_nobody_breaks_is_found(tmp_path: Path) -> None:
     class Suite(AskingActorContract):
         samples = (Sample(b"", b""),)

@@ -9,6 +9,7 @@ import pytest
 
 from contract import test_clients
 from contract.test_clients import Native
+from planting import in_the_long_part
 from rillnode import RillnodeError, connect
 from rillnode.testing.contract import Place
 
@@ -91,22 +92,29 @@ class GivesUp(test_clients.TestNative):
 
 
 MISTAKES: dict[Suite, str] = {
-    ConfirmsTooEarly: "test_closing_ends_what_waits_with_a_code",
     SendsAgain: "test_each_push_has_one_outcome_however_its_link_is_cut",
+    LeavesATask: "test_a_closed_client_leaves_no_task_thread_or_connection",
+}
+
+FURTHER: dict[Suite, str] = {
+    ConfirmsTooEarly: "test_closing_ends_what_waits_with_a_code",
     Overtakes: "test_what_is_pushed_is_read_in_order_from_any_index",
     StaysOpen: "test_a_closed_client_refuses_with_a_code",
-    LeavesATask: "test_a_closed_client_leaves_no_task_thread_or_connection",
     FollowsFromHereOn: "test_a_follower_gets_each_entry_once_and_in_order_over_cuts_and_stops",
     RaisesItsOwn: "test_a_node_that_is_not_there_is_told_with_a_code",
     GivesUp: "test_each_push_has_one_outcome_however_its_link_is_cut",
 }
 
 
-@pytest.mark.parametrize("suite", MISTAKES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    ("suite", "test"),
+    [*MISTAKES.items(), *in_the_long_part(FURTHER.items())],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
 def test_a_client_with_a_mistake_is_found(
-    tmp_path: Path, suite: Suite, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, suite: Suite, test: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rillnode.node.testing.contract.clients.OUTCOME_SECONDS", 3.0)
-    monkeypatch.setattr("rillnode.node.testing.contract.clients.LOOKS_MAX", 100)
+    monkeypatch.setattr("rillnode.node.testing.contract.base.SOON_SECONDS", 1.0)
     with pytest.raises((AssertionError, OSError, pytest.fail.Exception)):
-        getattr(suite(), MISTAKES[suite])(tmp_path)
+        getattr(suite(), test)(tmp_path)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from contract.test_links import TestMemory as MemoryLinks
+from planting import in_the_long_part
 from rillnode.transports.memory import MemoryLink
 
 send, deliver, finish = MemoryLink.send, MemoryLink._deliver, MemoryLink._finish  # pyright: ignore[reportPrivateUsage]
@@ -79,12 +80,15 @@ def closes_inside_close(self: Any, reason: str) -> None:
 
 
 MISTAKES: list[tuple[str, Callable[..., Any], str]] = [
+    ("send", cuts_what_is_too_long, "the_largest_message_passes_and_a_larger_one_is_refused"),
+    ("send", does_not_bound, "a_reader_that_falls_too_far_behind_is_closed_at_once"),
+]
+
+FURTHER: list[tuple[str, Callable[..., Any], str]] = [
     ("send", sends_the_last_first, "messages_arrive_once_in_order_both_ways"),
     ("send", sends_twice, "messages_arrive_once_in_order_both_ways"),
     ("send", keeps_the_batch, "a_batch_may_be_changed_after_it_was_sent"),
     ("send", delivers_inside_send, "events_never_come_from_inside_send_or_close"),
-    ("send", cuts_what_is_too_long, "the_largest_message_passes_and_a_larger_one_is_refused"),
-    ("send", does_not_bound, "a_reader_that_falls_too_far_behind_is_closed_at_once"),
     ("send", does_not_bound, "a_reader_that_does_not_drain_in_time_is_closed"),
     ("pause_reading", nothing, "a_paused_reader_gets_nothing_until_it_resumes"),
     ("pause_reading", nothing, "a_sender_is_told_when_its_bytes_have_drained"),
@@ -104,7 +108,9 @@ class Suite(MemoryLinks):
 
 
 @pytest.mark.parametrize(
-    ("method", "mistake", "promise"), MISTAKES, ids=lambda one: getattr(one, "__name__", one)
+    ("method", "mistake", "promise"),
+    [*MISTAKES, *in_the_long_part(FURTHER)],
+    ids=lambda one: getattr(one, "__name__", one),
 )
 def test_a_mistake_breaks_the_promise_that_it_is_about(
     method: str, mistake: Callable[..., Any], promise: str, monkeypatch: pytest.MonkeyPatch

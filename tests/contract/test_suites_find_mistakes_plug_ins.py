@@ -1,10 +1,9 @@
-"""The suite for plug-ins finds the mistakes that are made in one, and needs nothing of ours."""
+"""The suite for plug-ins finds the mistakes that are made in one."""
 
 import asyncio
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -15,8 +14,9 @@ from typing import Any, Final
 
 import pytest
 
+from planting import in_the_long_part
 from rillnode.node import installed
-from rillnode.node.testing.contract.plug_ins import using
+from rillnode.node.testing.contract import base
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "plugin"
 ENTRY_POINTS: Final = """
@@ -27,7 +27,7 @@ syslog = rillnode_syslog.config:SyslogTable
 [rillnode.verbs]
 syslog = rillnode_syslog.cli:add
 """
-ROOT: Final = str(Path(using.__file__).parents[5])
+ROOT: Final = str(Path(base.__file__).parents[4])
 """Where `rillnode` is imported from."""
 
 Patch = pytest.MonkeyPatch
@@ -58,25 +58,12 @@ def plug_in(site: Path, monkeypatch: Patch) -> Iterator[Any]:
     """The example's main module: for this test it is installed."""
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     invalidate_caches()
-    monkeypatch.setattr(using, "SOON_SECONDS", 2.0)
+    monkeypatch.setattr(base, "SOON_SECONDS", 2.0)
     installed.installed.cache_clear()
     yield import_module("rillnode_syslog.plugin")
     while KEPT:
         KEPT.pop()()
     installed.installed.cache_clear()
-
-
-def test_the_example_keeps_the_contract_where_nothing_of_ours_is(
-    site: Path, tmp_path: Path
-) -> None:
-    shutil.copy(site / "syslog_suite.py", tmp_path / "test_mine.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(site), ROOT))},
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "skipped" not in done.stdout
 
 
 def always(value: object) -> Callable[..., Any]:
@@ -222,50 +209,54 @@ def key_without_a_line(plug_in: Any, patch: Patch) -> None:
     patch.setattr(plug_in.SyslogTable, "__doc__", "Syslog messages.")
 
 
-MISTAKES: Final[dict[Callable[[Any, Patch], None], tuple[str, str | None]]] = {
-    half_open: ("test_a_port_that_is_taken", "left behind"),
-    port_without_a_code: ("test_a_port_that_is_taken", "OSError"),
-    forgotten_thread: ("test_a_node_that_has_stopped_leaves_nothing", "the thread"),
-    forgotten_task: ("test_a_node_that_has_stopped_leaves_nothing", "tasks are left"),
-    socket_of_a_start: ("test_a_start_that_fails", "a descriptor of socket"),
-    links_of_who_is_gone: ("test_users_that_are_gone_leave_nothing", "links of users"),
-    shared_counts: ("test_two_nodes_of_a_process_share_nothing", "stored"),
-    reload_that_raises: ("test_the_same_configuration_again", "nothing has changed"),
-    status_that_is_no_json: ("test_its_status_is_json", "object"),
-    status_of_the_node: ("test_its_status_is_json", "keys of the node"),
-    status_before_its_time: ("test_it_can_be_looked_at", "_core"),
-    sample_without_a_label: ("test_its_metrics_are_such", "rillnode_syslog_messages_total"),
-    metric_without_samples: ("test_its_metrics_are_such", "do not name the same"),
-    room_that_is_not_given_back: ("test_an_actor_that_fails", None),
-    trouble_for_good: ("test_a_store_that_takes_no_writes", None),
-    not_ready_for_garbage: ("test_hostile_bytes_disturb_nobody", "garbage came"),
-    frames_without_an_end: ("test_messages_without_an_end", "syslog"),
-    key_without_a_line: ("test_every_key_of_its_tables_is_described", "no line .* 'stream'"),
-}
-"""Each with the test that finds it, by how its name begins, and what that says."""
+Mistake = tuple[Callable[[Any, Patch], None], str, str | None]
+"""With the test that finds it, by how its name begins, and what that says."""
 
+MISTAKES: Final[list[Mistake]] = [
+    (forgotten_task, "test_a_node_that_has_stopped_leaves_nothing", "tasks are left"),
+    (status_of_the_node, "test_its_status_is_json", "keys of the node"),
+    (trouble_for_good, "test_a_store_that_takes_no_writes", None),
+    (key_without_a_line, "test_every_key_of_its_tables_is_described", "no line .* 'stream'"),
+]
 
-QUICK: Final = (half_open, forgotten_thread, shared_counts, status_of_the_node, trouble_for_good)
-"""Those that are made where time is short, too."""
+FURTHER: Final[list[Mistake]] = [
+    (half_open, "test_a_port_that_is_taken", "left behind"),
+    (port_without_a_code, "test_a_port_that_is_taken", "OSError"),
+    (forgotten_thread, "test_a_node_that_has_stopped_leaves_nothing", "the thread"),
+    (socket_of_a_start, "test_a_start_that_fails", "a descriptor of socket"),
+    (links_of_who_is_gone, "test_users_that_are_gone_leave_nothing", "links of users"),
+    (shared_counts, "test_two_nodes_of_a_process_share_nothing", "stored"),
+    (reload_that_raises, "test_the_same_configuration_again", "nothing has changed"),
+    (status_that_is_no_json, "test_its_status_is_json", "object"),
+    (status_before_its_time, "test_it_can_be_looked_at", "_core"),
+    (sample_without_a_label, "test_its_metrics_are_such", "rillnode_syslog_messages_total"),
+    (metric_without_samples, "test_its_metrics_are_such", "do not name the same"),
+    (room_that_is_not_given_back, "test_an_actor_that_fails", None),
+    (not_ready_for_garbage, "test_hostile_bytes_disturb_nobody", "garbage came"),
+    (frames_without_an_end, "test_messages_without_an_end", "syslog"),
+]
 
 
 @pytest.mark.parametrize(
-    "mistake",
-    [
-        pytest.param(one, id=one.__name__, marks=() if one in QUICK else pytest.mark.long)
-        for one in MISTAKES
-    ],
+    ("mistake", "test", "said"),
+    [*MISTAKES, *in_the_long_part(FURTHER)],
+    ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_a_mistake_is_found(
-    plug_in: Any, mistake: Callable[[Any, Patch], None], tmp_path: Path, monkeypatch: Patch
+    plug_in: Any,
+    mistake: Callable[[Any, Patch], None],
+    test: str,
+    said: str | None,
+    tmp_path: Path,
+    monkeypatch: Patch,
 ) -> None:
-    test, said = MISTAKES[mistake]
     mistake(plug_in, monkeypatch)
     with pytest.raises(BaseException, match=said) as caught:
         run(test, tmp_path)
     assert isinstance(caught.value, Exception | pytest.fail.Exception)
 
 
+@pytest.mark.long
 def test_an_actor_that_is_not_declared_is_found(plug_in: Any, tmp_path: Path) -> None:
     base = import_module("syslog_suite").TestSyslog
     suite: Any = type("TestLess", (base,), {"actors": ()})
@@ -274,6 +265,7 @@ def test_an_actor_that_is_not_declared_is_found(plug_in: Any, tmp_path: Path) ->
     assert suite.test_an_actor_that_fails_loses_its_message_and_nothing_else is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("module", "test"),
     [("cli", "test_the_help_of_its_commands"), ("config", "test_reading_its_tables")],

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from memory_site import MemorySite
+from planting import in_the_long_part
 from rillnode.actors.log.shared.memory_log import MemoryLog
 from rillnode.actors.log.shared.port import Blob, Frame, Heard, Opened
 from rillnode.codecs.errors import StoreError
@@ -122,13 +123,18 @@ class LosesTheLastFrame(MemorySite):
         self.servers.shards[1].frames.pop()
 
 
-MISTAKES = [
+Mistake = type[MemoryLog] | type[MemorySite]
+
+MISTAKES: list[tuple[Mistake, str]] = [
+    (ConfirmsWhatIsLost, "what_is_not_answered_is_lost_and_what_follows_is_not"),
+]
+
+FURTHER: list[tuple[Mistake, str]] = [
     (WithoutIdentity, "identity_stays_the_same_and_is_no_others"),
     (ShardsAsWanted, "shards_stay_as_they_were_made"),
     (FirstComesLast, "frames_stand_in_the_order_in_which_they_were_appended"),
     (TellsOneTooMany, "others_hear_of_what_was_appended"),
     (TakesAllFrames, "the_largest_frame_is_taken_and_a_larger_one_refused"),
-    (ConfirmsWhatIsLost, "what_is_not_answered_is_lost_and_what_follows_is_not"),
     (ReadsFromTheSequence, "a_read_begins_after_a_sequence_and_ends_at_its_limit"),
     (ReadsEverything, "a_read_begins_after_a_sequence_and_ends_at_its_limit"),
     (NeverCloses, "who_is_closed_answers_nothing"),
@@ -156,9 +162,6 @@ class ImpatientSuite(SharedLogContract):
     seconds_max = 1.0
 
 
-Mistake = type[MemoryLog] | type[MemorySite]
-
-
 def run(suite: SharedLogContract, mistake: Mistake, test: str, directory: Path) -> None:
     site = mistake() if issubclass(mistake, MemorySite) else MemorySite(mistake)
     case = getattr(suite, f"test_{test}")
@@ -166,12 +169,13 @@ def run(suite: SharedLogContract, mistake: Mistake, test: str, directory: Path) 
     case(**{name: values[name] for name in inspect.signature(case).parameters})
 
 
-@pytest.mark.parametrize(("mistake", "test"), MISTAKES)
+@pytest.mark.parametrize(("mistake", "test"), [*MISTAKES, *in_the_long_part(FURTHER)])
 def test_a_mistake_is_found(mistake: Mistake, test: str, tmp_path: Path) -> None:
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run(Suite(), mistake, test, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mistake", "test"), WAITED_FOR)
 def test_what_is_missing_is_waited_for_in_vain(mistake: Mistake, test: str, tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memory_site import MemorySite
+from planting import in_the_long_part
 from rillnode.actors.log import (
     AnyWatch,
     Append,
@@ -160,8 +161,11 @@ class OverlooksOthers(EngineDriver):
         super().write_all(operations)
 
 
-MISTAKES = [
-    (ConfirmsTooEarly, "what_was_confirmed_outlives_a_crash"),
+Mistake = tuple[Callable[[], StoreDriver], str]
+
+MISTAKES: list[Mistake] = [(ConfirmsTooEarly, "what_was_confirmed_outlives_a_crash")]
+
+FURTHER: list[Mistake] = [
     (LeavesGaps, "indexes_are_dense_in_the_order_of_submission"),
     (TrimsWhatIsHeld, "a_trim_cuts_where_the_tightest_limit_says"),
     (StoresDoubles, "what_is_sent_again_has_the_index_that_it_had"),
@@ -196,14 +200,14 @@ def finds(suite: StoreContract, test: str, **given: object) -> None:
         case(**{name: given[name] for name in inspect.signature(case).parameters})
 
 
-@pytest.mark.parametrize(("mistake", "test"), MISTAKES)
+@pytest.mark.parametrize(("mistake", "test"), [*MISTAKES, *in_the_long_part(FURTHER)])
 def test_a_mistake_is_found(mistake: Callable[[], StoreDriver], test: str) -> None:
     driver = mistake()
     finds(StoreContract(), test, driver=driver)
     driver.end()
 
 
-@pytest.mark.parametrize("test", SHARED)
+@pytest.mark.parametrize("test", [SHARED[0], *in_the_long_part(SHARED[1:])])
 def test_who_overlooks_others_is_found(test: str, tmp_path: Path) -> None:
     site = MemorySite()
     site.make()

@@ -21,9 +21,14 @@ DOCUMENTS = documents()
 SPARK_PAGES = [ROOT / "docs" / name for name in ("tutorials/flights.md", "tutorials/tables.md")]
 SLOW_PAGES = [
     ROOT / "docs" / name
-    for name in ("how-to/simulate.md", "explanation/simulation.md", "tutorials/find-a-mistake.md")
+    for name in (
+        "how-to/simulate.md",
+        "explanation/simulation.md",
+        "tutorials/find-a-mistake.md",
+        "tutorials/simulate.md",
+    )
 ]
-"""They simulate at length; the first tutorial does so in short."""
+"""They simulate at length; README does so in short."""
 
 LONG_SECONDS = 3_600
 SHELL_BLOCKS = shell_blocks()

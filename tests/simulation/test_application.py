@@ -144,10 +144,8 @@ def test_grants_name_programs_by_their_identity() -> None:
         network.run(stranger(), program="stranger")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_seed_gives_the_same_run_again(seed: int) -> None:
-    assert _hash_of(seed) == _hash_of(seed)
-    assert _hash_of(seed) != _hash_of(seed + 10)
+def test_a_seed_gives_the_same_run_again() -> None:
+    assert _hash_of(1) == _hash_of(1) != _hash_of(2)
 
 
 def _hash_of(seed: int) -> str:

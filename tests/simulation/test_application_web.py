@@ -144,14 +144,14 @@ def test_pages_are_served_by_the_virtual_clock() -> None:
         network.add_node("a", config=CONFIG)
 
         async def application() -> list[str]:
-            await asyncio.sleep(86_400.0)
+            await asyncio.sleep(3_600.0)
             url = "http://a/livez"
             async with aiohttp.ClientSession() as http, http.get(url) as answer:
                 return [await answer.text(), answer.headers["Date"]]
 
         text, date = network.run(application())
         assert text == "ok\n"
-        assert date == "Fri, 02 Jan 2026 00:00:00 GMT"
+        assert date == "Thu, 01 Jan 2026 01:00:00 GMT"
 
 
 def test_pages_have_no_listener_unless_they_are_asked_for() -> None:
@@ -253,5 +253,4 @@ def _hash_of(seed: int) -> str:
 
 
 def test_a_seed_gives_the_same_run_again() -> None:
-    assert _hash_of(1) == _hash_of(1)
-    assert _hash_of(1) != _hash_of(2)
+    assert _hash_of(1) == _hash_of(1) != _hash_of(2)

@@ -198,7 +198,11 @@ def paused(network: Network, worker: str) -> Generator[None]:
     network.resume(worker)
 
 
-@pytest.mark.parametrize("stands", [Network.partition, paused], ids=["link", "process"])
+@pytest.mark.parametrize(
+    "stands",
+    [pytest.param(Network.partition, marks=pytest.mark.long), paused],
+    ids=["link", "process"],
+)
 def test_what_others_have_saved_while_a_member_stands_still_comes_to_it_no_more(
     stands: Callable[[Network, str], AbstractContextManager[None]],
 ) -> None:

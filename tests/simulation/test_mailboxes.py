@@ -47,7 +47,7 @@ class Posts:
 
 @pytest.fixture(scope="module")
 def posts() -> Posts:
-    """All that is posted under all loads."""
+    """All that is posted under all loads, whose contract holds, too, as nothing fails."""
     noted, post = Posts(), Mailboxes.post
 
     def noting(self: Mailboxes, target: Any, message: Any, sender: Any = None) -> None:

@@ -25,7 +25,7 @@ async def open_all(network: Network, names: list[str]) -> None:
     await asyncio.sleep(5.0)
 
 
-@pytest.mark.parametrize("count", [2, 3, 6])
+@pytest.mark.parametrize("count", [3, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 6))])
 def test_what_is_pushed_anywhere_is_everywhere_once_and_in_each_pushers_order(count: int) -> None:
     names = NAMES[:count]
     with Network(seed=count, jitter_ms=5.0) as network:
@@ -114,7 +114,7 @@ def test_the_tracker_may_take_part_itself() -> None:
         network.run(application())
 
 
-@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("power", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_node_that_was_down_gets_what_it_missed_and_nothing_twice(power: bool) -> None:
     with Network(seed=4) as network:
         add_overlay(network, NAMES, storage=["n0"])
@@ -162,7 +162,7 @@ def test_two_nodes_that_tell_each_other_much_at_once_do_not_wait_for_each_other(
         network.run(application())
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_both_sides_of_a_partition_have_everything_after_it(seed: int) -> None:
     cut = NAMES[:3]
     with Network(seed=seed) as network:
@@ -279,7 +279,7 @@ def test_removing_a_stream_at_one_node_leaves_the_others_theirs() -> None:
         network.run(application())
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def test_bursts_over_ways_of_changing_length_stay_whole_and_in_order(seed: int) -> None:
     with Network(seed=seed, latency_ms=20.0, jitter_ms=60.0, loss=0.02) as network:
         add_overlay(network, NAMES, degree=2)

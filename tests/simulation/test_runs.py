@@ -3,6 +3,9 @@
 import os
 import subprocess
 import sys
+from collections import Counter
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -19,15 +22,21 @@ from simulation_support import BY_CLIENTS, KINDS, SMALL
 
 HASHES = """
 from simulation_support import SMALL
+from rillnode.node.simulation.model import propagate
 from rillnode.node.simulation.run import Run
+from rillnode.node.simulation.scenario import LatencyTable, Scenario
 print(Run(SMALL, 5).run().trace_hash)
+for model in ("cities", "lognormal"):
+    table = LatencyTable(model=model)
+    print(propagate(Scenario(mode="model", nodes=99, messages=3, latency=table), 5).trace_hash)
 """
 
 
 def test_a_seed_gives_the_same_trace_in_every_process_and_for_every_hash_seed(
     tmp_path: Path,
 ) -> None:
-    here = [Run(SMALL, 5).run().trace_hash]
+    with redirect_stdout(StringIO()) as here:
+        exec(HASHES, {})
     done = subprocess.run(
         [sys.executable, "-c", HASHES],
         env={
@@ -41,15 +50,14 @@ def test_a_seed_gives_the_same_trace_in_every_process_and_for_every_hash_seed(
         timeout=600,
         check=True,
     )
-    assert done.stdout.split() == here
+    assert done.stdout == here.getvalue()
 
 
 def test_another_seed_gives_another_trace() -> None:
-    hashes = {Run(SMALL, seed).run().trace_hash for seed in range(4)}
-    assert len(hashes) == 4
+    assert Run(SMALL, 0).run().trace_hash != Run(SMALL, 1).run().trace_hash
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("clients", BY_CLIENTS)
 def test_no_rule_is_broken(clients: str, seed: int) -> None:
     breaks_no_rule(clients, seed)
@@ -70,18 +78,22 @@ def breaks_no_rule(clients: str, seed: int) -> None:
         assert result.pushed - 20 < result.confirmed <= result.pushed
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_fault_happens_and_breaks_no_rule(kind: FaultKind) -> None:
+@pytest.mark.parametrize("kinds", [KINDS[at : at + 4] for at in range(0, len(KINDS), 4)])
+def test_each_kind_of_fault_happens_and_breaks_no_rule(kinds: list[FaultKind]) -> None:
+    moments = enumerate(2 * kinds)
     scenario = Scenario(
         nodes=2,
         messages=60,
-        seconds=8.0,
+        seconds=18.0,
         latency=LatencyTable(model="lognormal", mean_ms=20.0),
-        fault=tuple(FaultTable(kind=kind, at_seconds=at, seconds=1.5) for at in (1.0, 3.0, 5.0)),
+        fault=tuple(
+            FaultTable(kind=kind, at_seconds=1.0 + 2.0 * nth, seconds=1.5) for nth, kind in moments
+        ),
     )
     result = Run(scenario, 1).run()
     assert result.violations == []
-    assert sum(event.what == "fault" and event.text == kind for event in result.events) == 3
+    happened = Counter(event.text for event in result.events if event.what == "fault")
+    assert happened == dict.fromkeys(kinds, 2)
 
 
 def test_a_fault_that_is_left_out_changes_no_other() -> None:

@@ -51,7 +51,7 @@ def test_how_long_a_sync_takes_is_no_part_of_it() -> None:
     assert fmean(found.arrivals_ms) == pytest.approx(fmean(found.fastest_ms))
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_copies_that_are_under_way_when_all_have_everything_are_counted(seed: int) -> None:
     one = replace(scenario(24, messages=30), seconds=0.5)
     found = Spreading(one, seed, burst=10).run()
@@ -75,10 +75,10 @@ def test_a_seed_decides_everything() -> None:
 @pytest.mark.parametrize(
     ("nodes", "degree", "overlays", "mean_ms", "together"),
     [
-        (32, 4, 300, 145.3, 1),
-        (32, 4, 300, 145.3, 32),
-        (128, 4, 120, 212.1, 10),
-        (128, 8, 120, 117.7, 128),
+        (32, 4, 150, 145.3, 1),
+        (128, 4, 60, 212.1, 10),
+        pytest.param(32, 4, 300, 145.3, 32, marks=pytest.mark.long),
+        pytest.param(128, 8, 120, 117.7, 128, marks=pytest.mark.long),
     ],
 )
 def test_overlays_that_a_tracker_forms_spread_as_random_regular_graphs_do(

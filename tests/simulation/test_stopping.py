@@ -35,7 +35,7 @@ STOPPING: Final = Config(
     grants=CONFIG.grants,
     tables=[StreamrListener(), NextgraphListener(registration="open"), ServicesTable()],
 )
-SEEDS: Final = range(4)
+SEEDS: Final = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
 SYNC_SECONDS: Final = 0.4
 READ_SECONDS: Final = 0.7
 """How long the disk takes: what is asked has not been done when the node is to stop."""

@@ -406,9 +406,9 @@ def sim(*args: object, tty: bool = False) -> tuple[int, str, str]:
 
 def test_the_order_service_loses_an_order_and_the_mended_one_does_not(tmp_path: Path) -> None:
     target, report = f"{ORDER_SERVICE}:scenario", tmp_path / "report.html"
-    code, out, err = sim(target, "--seeds", "30..35", "--html", report)
+    code, out, err = sim(target, "--seeds", "32..33", "--html", report)
     documents = [json.loads(line) for line in out.splitlines()]
-    assert [one["seed"] for one in documents] == [*range(30, 36)]
+    assert [one["seed"] for one in documents] == [32, 33]
     assert code == 1
     broken = [one for one in documents if one["violations"]][-1]
     assert "sold, and forgotten" in broken["violations"][0]["text"]

@@ -336,7 +336,7 @@ def each_of(cases: Iterable[Case]) -> pytest.MarkDecorator:
 def each_case_of(room: str) -> pytest.MarkDecorator:
     """Call a test with each `case` of a file, and each time with `when` it fails.
 
-    The quick part has each case once, by turns before and after it has handled its message.
+    In the quick part each class fails before the first of its messages, and after the last one.
     """
     return pytest.mark.parametrize(
         ("case", "when"),
@@ -344,13 +344,20 @@ def each_case_of(room: str) -> pytest.MarkDecorator:
             pytest.param(
                 case,
                 when,
-                marks=() if turn == number % 2 else pytest.mark.long,
+                marks=() if _is_quick(case, when) else pytest.mark.long,
                 id=f"{id_of(case)}, {when}",
             )
-            for number, case in enumerate(cases_of(room))
-            for turn, when in enumerate(get_args(When))
+            for case in cases_of(room)
+            for when in get_args(When)
         ],
     )
+
+
+def _is_quick(case: Case, when: When) -> bool:
+    messages = [message for actor_class, message in CASES if actor_class is case[0]]
+    if when == "before":
+        return case[1] is messages[0]
+    return len(messages) > 1 and case[1] is messages[-1]
 
 
 def costs_what_it_must(

@@ -87,8 +87,18 @@ LONG: Final[dict[Name, str]] = {
         "docs/how-to/overlay.md",
         "rillnode sim run configs/sim-overlay.toml --seeds 0..9 --html overlay.html",
     ): "ten runs of 64 nodes",
+    ("docs/how-to/overlay.md", "rillnode status | jq .overlay"): (
+        "two nodes are started for it; tests of the command line show what it prints"
+    ),
+    **{
+        (
+            "docs/how-to/three-machines.md",
+            f"rillnode store copy --from rocksdb --to jetstream {rest}",
+        ): ("a node and a server are started for it; test_store_copy.py copies")
+        for rest in ("-c three.toml", "-c three.toml --final")
+    },
     ("docs/how-to/simulate.md", "rillnode sim run outage.toml --seeds 0..9"): (
-        "ten runs; test_simulation_pages.py makes two of them"
+        "ten runs; test_simulation_pages.py makes one of them"
     ),
     **{
         ("docs/how-to/silver-gold.md", first): "Spark is started"

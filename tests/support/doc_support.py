@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from runpy import run_path
 from unittest.mock import patch
 
 from fake_client import Screen
@@ -25,7 +27,12 @@ BANNER = "...\nrillnode ...: ...\n...\n"
 
 _FENCE = re.compile(r"^```(\w*) ?(\S*)$")
 _JSON_LOG = re.compile(r"^\{.*\}$")
-_NEEDS_SHELL = re.compile(r"[|&;<>$*`~#\n]|^rillnode (sim|bench|route serve|stream tail) ")
+_NEEDS_SHELL = re.compile(r"[|&;<>$*`~#\n]|^rillnode (bench|route serve|stream tail) ")
+_QUOTED = re.compile(r"'[^']*'")
+_PROGRAM = re.compile(r"python3? \S+\.py\b")
+_ECHO = re.compile(r"echo ('[^']*'|\w+) \| (?=rillnode )")
+_PLUG_IN = str(ROOT / "examples/plugin/src")
+"""The example of a plug-in, which is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +126,7 @@ class Runner:
         self._environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            # The example of a plug-in, which is not installed.
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, (os.environ.get("PYTHONPATH"), str(ROOT / "examples/plugin/src")))
-            ),
+            "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), _PLUG_IN))),
             # In an editable install pytest takes `codecs` of its list of files for a module.
             "PYTEST_ADDOPTS": "-W ignore::pytest.PytestAssertRewriteWarning",
             "RILLNODE__NOISE__LISTEN": f"127.0.0.1:{noise}",
@@ -198,7 +202,7 @@ class Runner:
         """Run a Python block, which must print what is expected, if anything is."""
         path = self._directory / (block.title or f"block_{block.line}.py")
         path.write_text(self._local(block.text), encoding="utf-8")
-        done = self._process([sys.executable, path.name])
+        done = self._program([path.name])
         assert done.returncode == 0, f"{where}: exit code {done.returncode}:\n{done.stderr}"
         if expected is not None:
             assert matches(expected, done.stdout), f"{where}: printed\n{done.stdout}{done.stderr}"
@@ -208,7 +212,7 @@ class Runner:
         if text.startswith("rillnode run"):
             self._start(text, output, where)
             return
-        done = self._verb(text) or self._process(["bash", "-c", text])
+        done = self._ours(text) if self._is_ours(text) else self._process(["bash", "-c", text])
         printed = done.stdout + done.stderr
         refused = output.startswith("rillnode: ")
         assert (done.returncode != 0) == refused, (
@@ -222,23 +226,60 @@ class Runner:
         starts = [line for line in lines if line.startswith("rillnode run")]
         if starts:
             self.close()  # the node before is stopped first, as the page says
-        script = "\n".join(line for line in lines if line not in starts)
-        done = self._process(["bash", "-euo", "pipefail", "-c", self._local(script)])
-        assert done.returncode == 0, (
-            f"{where}: exit code {done.returncode}:\n{done.stdout}{done.stderr}"
-        )
+        script = [self._local(line) for line in lines if line not in starts]
+        if all(map(self._is_ours, script)):
+            ran = [self._ours(line) for line in script]
+        else:
+            ran = [self._process(["bash", "-euo", "pipefail", "-c", "\n".join(script)])]
+        for done in ran:
+            printed = done.stdout + done.stderr
+            assert done.returncode == 0, f"{where}: exit code {done.returncode}:\n{printed}"
         assert lines[len(lines) - len(starts) :] == starts, f"{where}: a node is started last"
         for line in starts:
             self._start(self._local(line), BANNER, where)
 
-    def _verb(self, text: str) -> subprocess.CompletedProcess[str] | None:
-        """Carry out a verb here, without an interpreter of its own; None: it needs a shell."""
-        if not text.startswith("rillnode ") or _NEEDS_SHELL.search(text):
-            return None
-        screen = Screen(environ=self._environment)
+    def _is_ours(self, text: str) -> bool:
+        """Whether a command is a verb or a program, and needs no shell."""
+        if echo := _ECHO.match(text):
+            text = text[echo.end() :]
+        is_verb = text.startswith("rillnode ") and self._seconds_max <= COMMAND_SECONDS
+        if not (is_verb or _PROGRAM.match(text)):
+            return False
+        return not _NEEDS_SHELL.search(_QUOTED.sub("", text))
+
+    def _ours(self, text: str) -> subprocess.CompletedProcess[str]:
+        """Carry out a command here."""
+        if _PROGRAM.match(text):
+            return self._program(shlex.split(text)[1:])
+        stdin = ""
+        if echo := _ECHO.match(text):
+            stdin, text = echo[1].strip("'") + "\n", text[echo.end() :]
+        screen = Screen(stdin.encode(), environ=self._environment)
         with chdir(self._directory), patch.dict(os.environ, self._environment):
             code = main(shlex.split(text)[1:], screen.terminal)
         return subprocess.CompletedProcess(text, code, screen.out, screen.err)
+
+    def _program(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
+        """Run a program here, as an interpreter takes a second; what takes long can be ended."""
+        if self._seconds_max > COMMAND_SECONDS:
+            return self._process([sys.executable, *argv])
+        before, code = set(sys.modules), 0
+        with (
+            chdir(self._directory),
+            patch.dict(os.environ, self._environment),
+            patch.object(sys, "argv", argv),
+            patch.object(sys, "path", [str(self._directory), _PLUG_IN, *sys.path]),
+            redirect_stdout(StringIO()) as printed,
+            redirect_stderr(StringIO()) as errors,
+        ):
+            try:
+                run_path(argv[0], run_name="__main__")
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 1
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(self._directory)):
+                del sys.modules[name]
+        return subprocess.CompletedProcess(argv, code, printed.getvalue(), errors.getvalue())
 
     def _process(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
         """Run a command; interrupted, or too late, it ends with all that it has started."""

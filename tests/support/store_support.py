@@ -84,9 +84,6 @@ class MemoryDriver(StoreDriver):
         self.store.crash()
         self.store.open()
 
-    def disk_read(self, operation: R) -> R:
-        return self.read(operation)
-
 
 class RocksDriver(ThreadedDriver):
     """Drives a RocksLogStore.

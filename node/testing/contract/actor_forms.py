@@ -18,12 +18,10 @@ from rillnode.actors.apps.messages import ActorReply
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.node.client import Client
 from rillnode.node.runtime import Node
-from rillnode.node.testing.contract.base import Contract
+from rillnode.node.testing.contract.base import Contract, until
 from rillnode.node.testing.contract.nodes import bare_config, connect_to, store_with
 
 ANSWER_SECONDS: Final = 30.0
-LOOKS_MAX: Final = 500
-LOOK_SECONDS: Final = 0.01
 
 
 class ToldToFail(Exception):
@@ -270,10 +268,7 @@ class StatefulFormContract(ActorFormContract):
             ref = await site.spawn(idle_seconds=0.03)
             assert (await ref.ask(b"count")).payload == b"1"
             assert (await ref.ask(b"count")).payload == b"2"
-            for _ in range(LOOKS_MAX):
-                if site.deeds.stopped:
-                    break
-                await asyncio.sleep(LOOK_SECONDS)
+            await until(lambda: site.deeds.stopped, "its instance has not gone")
             assert site.deeds.stopped == 1
             assert (await ref.ask(b"count")).payload == b"1"
             assert site.deeds.instances == 2
@@ -333,13 +328,14 @@ class WaitingFormContract(ActorFormContract):
             waiting = asyncio.ensure_future(holding.send(b"count"))
             await asyncio.sleep(0.02)
             assert not waiting.done()
-            dropped = site.node.status()["undelivered"].get("busy", 0)
+
+            def dropped() -> int:
+                return int(site.node.status()["undelivered"].get("busy", 0))
+
+            before = dropped()
             await site.client.send("refusing", b"count")
-            for _ in range(LOOKS_MAX):
-                if site.node.status()["undelivered"].get("busy", 0) > dropped:
-                    break
-                await asyncio.sleep(LOOK_SECONDS)
-            assert site.node.status()["undelivered"]["busy"] == dropped + 1
+            await until(lambda: dropped() > before, "what was refused is not counted")
+            assert dropped() == before + 1
             waiting.cancel()
             site.deeds.release.set()
             await asyncio.gather(refusing.stop(0.02), holding.stop(0.02))

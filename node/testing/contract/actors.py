@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Final, cast, get_args
@@ -23,15 +24,12 @@ from rillnode.actors.engine.kinds import RESTARTS_MAX
 from rillnode.codecs.errors import ActorError, RillnodeError
 from rillnode.node.client import Client
 from rillnode.node.runtime import Node
-from rillnode.node.testing.contract.base import Contract
+from rillnode.node.testing.contract.base import Contract, until
 from rillnode.node.testing.contract.nodes import bare_config, connect_to, store_with
 from rillnode.node.testing.failing import fail
 
 ADDRESS: Final = "contract"
 """Where the actor of a test is, and below which others are, as `contract-2`."""
-
-LOOKS_MAX: Final = 1_000
-LOOK_SECONDS: Final = 0.01
 
 _random = Random(0)
 GARBAGE: Final = (
@@ -302,11 +300,10 @@ class RestingActorContract(ActorContract):
             await self._made(site, idle_seconds=0.03)
             for new in (True, not (self.keeps or self.shared)):
                 await self._converse(site, new=new)
-                for _ in range(LOOKS_MAX):
-                    if (await site.node.about(ADDRESS)).state == "resting":
-                        break
-                    await asyncio.sleep(LOOK_SECONDS)
-                assert (await site.node.about(ADDRESS)).state == "resting"
+                await until(partial(self._rests, site), "its instance has not gone")
+
+    async def _rests(self, site: ActorSite) -> bool:
+        return (await site.node.about(ADDRESS)).state == "resting"
 
 
 class AskingActorContract(ActorContract):

@@ -5,18 +5,43 @@ import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import wraps
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+SOON_SECONDS = 60.0
+"""Within this time anything comes that comes at once. Machines that test are busy."""
+
+_LOOK_SECONDS: Final = 0.002
+_LOOK_SECONDS_MAX: Final = 0.02
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
-    """Let the loop run until `condition` holds.
+async def until(
+    condition: Callable[[], object],
+    what: str | Callable[[], str] = "",
+    *,
+    seconds: float | None = None,
+) -> None:
+    """Let the loop run until something is so.
+
+    Args:
+        condition: returns whether it is, or an awaitable of that.
+        what: the text of the error if it is not, or what returns it then.
+        seconds: of the loop, within which it is; None: `SOON_SECONDS`.
 
     Raises:
-        TimeoutError: it does not within `seconds` of the loop.
+        AssertionError: it is not.
     """
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.002)
+    loop, pause = asyncio.get_running_loop(), _LOOK_SECONDS
+    within = SOON_SECONDS if seconds is None else seconds
+    deadline = loop.time() + within
+    while True:
+        found = condition()
+        if await found if inspect.isawaitable(found) else found:
+            return
+        if loop.time() >= deadline:
+            said = what() if callable(what) else what
+            raise AssertionError(said or f"what was waited for has not come in {within} s")
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LOOK_SECONDS_MAX)
 
 
 class Contract:

@@ -26,7 +26,7 @@ from rillnode.codecs.keys import Identity
 from rillnode.node.config import load_config
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
-from rillnode.node.testing.contract.base import Contract
+from rillnode.node.testing.contract.base import Contract, until
 from rillnode.node.testing.contract.nodes import CLIENT
 from rillnode.node.testing.contract.ports import free_port
 from rillnode.node.testing.contract.proxy import Proxy
@@ -36,8 +36,6 @@ STREAM: Final = "contract"
 
 START_SECONDS: Final = 120.0
 OUTCOME_SECONDS: Final = 30.0
-LOOKS_MAX: Final = 1_000
-LOOK_SECONDS: Final = 0.01
 
 _NODE: Final = Identity.from_seed(b"a node of the contract".ljust(32, b"."))
 
@@ -294,11 +292,15 @@ class ClientContract(Contract, Generic[C]):
 
     async def _again(self, site: ClientSite, stack: AsyncExitStack) -> C:
         """Another client, as soon as the node is reached."""
-        for _ in range(LOOKS_MAX):
+        found: list[C] = []
+
+        async def is_reached() -> bool:
             with suppress(RillnodeError):
-                return await stack.enter_async_context(self.connected(site))
-            await asyncio.sleep(LOOK_SECONDS)
-        raise AssertionError("the node is not reached again")
+                found.append(await stack.enter_async_context(self.connected(site)))
+            return bool(found)
+
+        await until(is_reached, "the node is not reached again")
+        return found[0]
 
     # Promises --------------------------------------------------------------------------------
 
@@ -322,7 +324,7 @@ class ClientContract(Contract, Generic[C]):
         async with self.site(tmp_path) as site:
             await site.start_process()
             pushing = asyncio.ensure_future(self._push_on(site, 30, confirmed, begun))
-            await _until(lambda: len(confirmed) >= 10 or pushing.done())
+            await until(lambda: len(confirmed) >= 10 or pushing.done(), "nothing is confirmed")
             site.kill()
             await site.start()
             await pushing
@@ -396,10 +398,10 @@ class ClientContract(Contract, Generic[C]):
                 await self.read(client, 0)
                 site.proxy.cut()
                 await _outcome(self.push(client, item(1)))
-            await _until(lambda: site.proxy.connections == 0)
+            await until(lambda: site.proxy.connections == 0, "a connection is left")
         await asyncio.get_running_loop().shutdown_default_executor()  # the node's
-        await _until(lambda: asyncio.all_tasks() <= tasks)
-        await _until(lambda: set(threading.enumerate()) <= threads)
+        await until(lambda: asyncio.all_tasks() <= tasks, "a task is left")
+        await until(lambda: set(threading.enumerate()) <= threads, "a thread is left")
 
     async def test_a_node_that_is_not_there_is_told_with_a_code(self, tmp_path: Path) -> None:
         async with self.site(tmp_path) as site:
@@ -553,11 +555,3 @@ async def _end_of(entries: AsyncIterator[bytes]) -> str | None:
     except RillnodeError as error:
         return error.code
     raise AssertionError(f"it goes on with {data!r:.80}")
-
-
-async def _until(is_so: Callable[[], bool]) -> None:
-    for _ in range(LOOKS_MAX):
-        if is_so():
-            return
-        await asyncio.sleep(LOOK_SECONDS)
-    assert is_so()

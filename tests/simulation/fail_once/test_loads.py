@@ -35,9 +35,10 @@ def test_each_case_is_in_one_file() -> None:
     assert files | rooms == {*ROOMS, "loads"}
 
 
-@pytest.mark.parametrize("traced", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
 @pytest.mark.parametrize(
     "load", [USUAL, RARE, MUCH, SHARED], ids=["usual", "rare", "much", "shared"]
 )
-def test_the_contract_holds_where_nothing_fails(load: Load, *, traced: bool) -> None:
-    with_node(contract_holds, load, traced=traced)
+def test_the_contract_holds_where_spans_are_made_and_nothing_fails(load: Load) -> None:
+    """Without spans `test_mailboxes.py` has it."""
+    with_node(contract_holds, load, traced=True)

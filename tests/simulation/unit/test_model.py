@@ -1,8 +1,5 @@
 """Model mode: overlays, flooding and its figures."""
 
-import os
-import subprocess
-import sys
 from math import inf
 from random import Random
 
@@ -122,27 +119,3 @@ def test_a_summary_is_the_mean_of_seeds() -> None:
     assert found["propagation"]["mean_ms"] == pytest.approx(sum(means) / 2, abs=0.001)
     assert [run["mean_ms"] for run in found["runs"]] == means
     assert found["trace_hash"] != documents[0]["trace_hash"]
-
-
-HASH = """
-from rillnode.node.simulation.model import propagate
-from rillnode.node.simulation.scenario import LatencyTable, Scenario
-for model in ("cities", "lognormal"):
-    table = LatencyTable(model=model)
-    print(propagate(Scenario(mode="model", nodes=99, messages=3, latency=table), 5).trace_hash)
-"""
-
-
-def test_a_seed_gives_the_same_trace_in_every_process_and_for_every_hash_seed() -> None:
-    traces = {
-        subprocess.run(
-            [sys.executable, "-c", HASH],
-            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=True,
-        ).stdout
-        for hash_seed in ("0", "4711")
-    }
-    assert len(traces) == 1

@@ -17,15 +17,14 @@ from rillnode.actors.engine.faults import Fault, When
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log.memory import Faults
 from rillnode.codecs.errors import RillnodeError
+from rillnode.node.testing.contract.base import until
 from rillnode.node.testing.contract.nodes import store_with
 from rillnode.node.testing.contract.plug_ins.using import (
     LOST_SECONDS,
-    SOON_SECONDS,
     PlugInSuite,
     Used,
     bystander,
     needs,
-    until,
     until_ready,
     used,
     works_again,
@@ -89,10 +88,8 @@ class Failures(PlugInSuite):
         """Use a node while something may fail, and wait no longer for what then does not come."""
         using = asyncio.ensure_future(self.use(one))
         try:
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + SOON_SECONDS
-            while not using.done() and not fault.hits and loop.time() < deadline:
-                await asyncio.wait([using], timeout=0.01)
+            with suppress(AssertionError):
+                await until(lambda: using.done() or fault.hits)
             await asyncio.wait([using], timeout=LOST_SECONDS)
         finally:
             using.cancel()

@@ -18,6 +18,7 @@ from rillnode.codecs.errors import RillnodeError
 from rillnode.node.config import Listener
 from rillnode.node.plugin import PlugIn
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.base import until
 from rillnode.node.testing.contract.plug_ins.using import (
     KERNEL_LISTENERS,
     Held,
@@ -28,7 +29,6 @@ from rillnode.node.testing.contract.plug_ins.using import (
     needs,
     stored,
     tasks,
-    until,
     until_ready,
     used,
     without_tables,

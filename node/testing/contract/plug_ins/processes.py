@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from rillnode.node.testing.contract import base
 from rillnode.node.testing.contract.plug_ins.declared import toml_of
 from rillnode.node.testing.contract.plug_ins.using import (
-    SOON_SECONDS,
     PlugInSuite,
     Used,
     check_kept,
@@ -69,7 +69,7 @@ async def process_of(file: Path) -> AsyncGenerator[Used]:
             yield Used(addresses=addresses, facts=found, identity=found["identity"], client=client)
         finally:
             process.kill()
-            await client.close(timeout_seconds=SOON_SECONDS)
+            await client.close(timeout_seconds=base.SOON_SECONDS)
     finally:
         process.kill()
         await asyncio.to_thread(process.wait)

@@ -23,13 +23,14 @@ from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener
 from rillnode.node.plugin import PlugIn
 from rillnode.node.plugins import plug_in_of
 from rillnode.node.runtime import Node
-from rillnode.node.testing.contract.base import Contract
+from rillnode.node.testing.contract import base
+from rillnode.node.testing.contract.base import Contract, until
 
 USER: Final = Identity.from_seed(b"a user of the contract".ljust(32, b"."))
 """Whose clients stand beside those of the plug-in."""
 
-SOON_SECONDS: Final = 20.0
-"""Within this time anything comes that comes at once. Machines that test are busy."""
+TRY_SECONDS: Final = 5.0
+"""How long one use may take, of several, of a node that something has failed in."""
 
 LOST_SECONDS: Final = 1.0
 """How long what has lost its message to a planted failure may still be in use."""
@@ -74,8 +75,8 @@ class PlugInSuite(Contract):
         super().__init_subclass__()
         if not hasattr(cls, "name"):
             return  # it is a part of the suite
-        for base in cls.__mro__:
-            for name, test in vars(base).items():
+        for part in cls.__mro__:
+            for name, test in vars(part).items():
                 needed = getattr(test, "needed", "")
                 if needed and not getattr(cls, needed) and getattr(cls, name) is test:
                     setattr(cls, name, None)  # what is none, pytest does not collect
@@ -187,7 +188,7 @@ async def bystander(client: Client) -> AsyncGenerator[Callable[[], Awaitable[Non
             count += 1
             data = b"%d" % count
             index = await stream.push(data)
-            async with asyncio.timeout(SOON_SECONDS):
+            async with asyncio.timeout(base.SOON_SECONDS):
                 (entry,) = await anext(batches)
             assert (entry.index, entry.data) == (index, data)
 
@@ -218,30 +219,17 @@ def check_kept(before: Stored, after: Stored) -> None:
         assert all(index < first for index in lost), f"entries of {place} are lost: {lost}"
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until something is so.
-
-    Raises:
-        AssertionError: it is not, and `what` was expected.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + SOON_SECONDS
-    while not condition():
-        assert loop.time() < deadline, what
-        await asyncio.sleep(0.01)
-
-
 async def until_ready(node: Node) -> None:
     """Wait until a node says that it is ready.
 
     Raises:
         AssertionError: it does not.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + SOON_SECONDS
-    while wrong := [f"{one.name}: {one.reason}" for one in node.checks() if not one.ok]:
-        assert loop.time() < deadline, f"the node is not ready: {wrong}"
-        await asyncio.sleep(0.01)
+
+    def wrong() -> list[str]:
+        return [f"{one.name}: {one.reason}" for one in node.checks() if not one.ok]
+
+    await until(lambda: not wrong(), lambda: f"the node is not ready: {wrong()}")
 
 
 async def works_again(use: Callable[[Used], Awaitable[None]], node: Used) -> None:
@@ -251,10 +239,10 @@ async def works_again(use: Callable[[Used], Awaitable[None]], node: Used) -> Non
         Exception: what is still wrong after a while.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + SOON_SECONDS
+    deadline = loop.time() + base.SOON_SECONDS
     while True:
         try:
-            async with asyncio.timeout(SOON_SECONDS / 4):
+            async with asyncio.timeout(min(TRY_SECONDS, base.SOON_SECONDS / 4)):
                 await use(node)
         except (RillnodeError, OSError, EOFError, TimeoutError, AssertionError):
             if loop.time() > deadline:
@@ -275,11 +263,7 @@ async def check_no_tasks() -> None:
     Raises:
         AssertionError: it has left some.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + SOON_SECONDS
-    while left := tasks():
-        assert loop.time() < deadline, f"tasks are left: {left}"
-        await asyncio.sleep(0.01)
+    await until(lambda: not tasks(), lambda: f"tasks are left: {tasks()}")
 
 
 class Held:
@@ -294,7 +278,7 @@ class Held:
         Raises:
             AssertionError: it still does after a while.
         """
-        deadline = time.monotonic() + SOON_SECONDS
+        deadline = time.monotonic() + base.SOON_SECONDS
         while more := _held() - self._before:
             assert time.monotonic() < deadline, f"left behind: {more}"
             gc.collect()  # what nobody refers to is closed

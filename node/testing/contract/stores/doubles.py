@@ -132,7 +132,7 @@ class DoublesContract(StoreBase):
         following = dict.fromkeys(epochs, 0)
         blocks: dict[bytes, list[tuple[int, int]]] = {name: [] for name in epochs}
         end = 0
-        for step in range(300):
+        for step in range(150):
             chance = random.random()
             name = random.choice(list(epochs))
             if chance < 0.03:

@@ -3,7 +3,7 @@
 import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -79,10 +79,6 @@ class StoreDriver(ABC):
         Nothing is under way then. What only the store's memory has is gone, or is not used.
         """
 
-    @abstractmethod
-    def disk_read(self, operation: R) -> R:
-        """Read without what the store keeps in memory."""
-
     def other(self, directory: Path) -> "StoreDriver":
         """Another store that is open on the same logs: only of stores that are shared.
 
@@ -112,6 +108,12 @@ class StoreDriver(ABC):
             self.settle(1)
         assert operation.error is None, operation.error
         return operation
+
+    def twice(self) -> Iterator[None]:
+        """Have something read twice, then from a store that has just been opened."""
+        yield
+        self.reopen()
+        yield
 
     def entries(self, log: int = LOG, index: int = 0, until: int = 2**64 - 1) -> list[Entry]:
         """All entries from an index on, block by block, each checked to be the next one."""
@@ -174,11 +176,6 @@ class ThreadedDriver(StoreDriver):
         self._store.close()
         self._store = self.new_store()
         self._store.open()
-
-    def disk_read(self, operation: R) -> R:
-        """Read what a store that was just opened has."""
-        self.reopen()
-        return self.read(operation)
 
     @abstractmethod
     def new_store(self) -> LogStore:
