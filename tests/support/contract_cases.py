@@ -15,7 +15,7 @@ from functools import cache, partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
 import pytest
 from aiohttp import web_app
@@ -333,21 +333,31 @@ def each_of(cases: Iterable[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("case", "when"), found, ids=ids)
 
 
-def each_case_of(room: str) -> pytest.MarkDecorator:
+def each_case_of(room: str, *, quick: Literal["all", "ends"] = "all") -> pytest.MarkDecorator:
     """Call a test with each `case` of a file, and each time with `when` it fails.
 
-    The quick part has each case once, by turns before and after it has handled its message.
+    The quick part has each case once, by turns before and after it has handled its message; or, of
+    `ends`, only each class's first case before it, and its last one after it.
     """
+    cases = cases_of(room)
+    classes = [actor_class for actor_class, _ in cases]
+
+    def is_quick(number: int, turn: int) -> bool:
+        if quick == "all" or classes.count(classes[number]) == 1:
+            return turn == number % 2
+        beside = classes[number - 1 : number] if turn == 0 else classes[number + 1 : number + 2]
+        return beside != [classes[number]]
+
     return pytest.mark.parametrize(
         ("case", "when"),
         [
             pytest.param(
                 case,
                 when,
-                marks=() if turn == number % 2 else pytest.mark.long,
+                marks=() if is_quick(number, turn) else pytest.mark.long,
                 id=f"{id_of(case)}, {when}",
             )
-            for number, case in enumerate(cases_of(room))
+            for number, case in enumerate(cases)
             for turn, when in enumerate(get_args(When))
         ],
     )

@@ -4,6 +4,6 @@ from contract_cases import Case, costs_what_it_must, each_case_of
 from rillnode.actors.engine.faults import When
 
 
-@each_case_of("ockam")
+@each_case_of("ockam", quick="ends")
 def test_one_failure_costs_what_it_must(case: Case, when: When) -> None:
     costs_what_it_must(case, when)
