@@ -131,6 +131,7 @@ def test_keys_and_headers_are_columns_of_the_source_and_of_bronze(
     ] * 2
 
 
+@pytest.mark.long
 def test_a_query_goes_on_from_its_checkpoint(landing: Landing, sink: FakeSink) -> None:
     landing.formats = ("rillnode", "rillnode-delta")
     for first in range(0, 3000, 100):
@@ -192,6 +193,7 @@ def test_lost_entries_fail_the_query_or_leave_a_row(landing: Landing, sink: Fake
     assert [(row["index"], row["gap_until"]) for row in gaps] == [(10, 25)]
 
 
+@pytest.mark.long
 def test_a_stream_made_anew_is_landed_from_its_beginning(landing: Landing, sink: FakeSink) -> None:
     sink.reset("s", created_at=1)
     fill(sink, 0, 10)
@@ -211,6 +213,7 @@ def test_a_stream_made_anew_is_landed_from_its_beginning(landing: Landing, sink:
     assert not sink.positions  # those of the old stream are not saved for the new one
 
 
+@pytest.mark.long
 def test_files_are_landed_as_a_nodes_ranges_are(landing: Landing, sink: FakeSink) -> None:
     files = landing.table.with_name("files")
     given = landing.options
@@ -239,6 +242,7 @@ def test_files_are_landed_as_a_nodes_ranges_are(landing: Landing, sink: FakeSink
     assert len(list(files.glob("*/*/*"))) == 2
 
 
+@pytest.mark.long
 def test_an_error_of_the_client_comes_through_spark(landing: Landing) -> None:
     options = {**landing.options.to_options(), "client": "fake_sink:refuse"}
     frame = landing.spark.read.format("rillnode").options(**options)
