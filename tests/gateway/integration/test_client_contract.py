@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import aiohttp
 
+from long_suites import leaves_long
 from rillnode.codecs.errors import RequestError, TransportError
 from rillnode.testing.contract import (
     CancellableClientContract,
@@ -120,6 +121,8 @@ def text_of(entry: Any) -> bytes:
     return json.dumps(entry["json"], separators=(",", ":")).encode()
 
 
+# As `test_once_kill`.
+@leaves_long("test_what_was_confirmed_is_there_after_the_node_was_killed")
 class TestGateway(
     CancellableClientContract[Device],
     RepeatingClientContract[Device],

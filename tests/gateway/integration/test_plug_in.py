@@ -5,11 +5,14 @@ from pathlib import Path
 
 import aiohttp
 
+from long_suites import leaves_long
 from rillnode.node.config import PlugInTable
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.testing.contract import PlugInContract, Used
 
 
+# As `test_once_kill`.
+@leaves_long("test_what_was_stored_before_a_kill_is_there_after_it")
 class TestGateway(PlugInContract):
     name = "gateway"
     listeners = ("gateway",)

@@ -4,23 +4,18 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from nats_support import NatsServer, needs_nats
+from nats_support import NatsServer, needs_nats, on_jetstream
 from node_processes import NodeProcess
-from nodes import CLIENT
+from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.entries import Entry
-from rillnode.node.client import Client, Consumer, connect
+from rillnode.node.client import Consumer, connect
+from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.base import until
 
 pytestmark = needs_nats
 
 PARTITIONS = 4
 ENTRIES = 25
-
-
-async def client_of(node: NodeProcess, *, reconnect: bool = True) -> Client:
-    return await connect(
-        node.url, identity=CLIENT, node_identity=node.identity, reconnect=reconnect
-    )
 
 
 async def work(consumer: Consumer[Entry], seen: Counter[tuple[int, int]]) -> None:
@@ -31,14 +26,18 @@ async def work(consumer: Consumer[Entry], seen: Counter[tuple[int, int]]) -> Non
 def test_what_a_killed_node_had_moves_to_the_others_members(
     tmp_path: Path, nats: NatsServer
 ) -> None:
-    nodes = [NodeProcess(tmp_path / name, [nats]) for name in ("a", "b")]
-    for node in nodes:
-        node.start()
+    killed = NodeProcess(tmp_path / "b", [nats])
+    killed.start()
 
     async def run() -> None:
         seen: Counter[tuple[int, int]] = Counter()
-        near, far = await client_of(nodes[0]), await client_of(nodes[1], reconnect=False)
-        async with near:
+        far = await connect(
+            killed.url, identity=CLIENT, node_identity=killed.identity, reconnect=False
+        )
+        async with (
+            Node(on_jetstream(node_config(tmp_path / "a"), nats)) as node,
+            await connect_to(node) as near,
+        ):
             stream = await near.stream("s", partitions=PARTITIONS)
             consumers = [
                 one.consumer("g", group=True, save_seconds=0.05)
@@ -56,7 +55,7 @@ def test_what_a_killed_node_had_moves_to_the_others_members(
             assert sorted(len(one.partitions) for one in group.members) == [2, 2]
             await asyncio.sleep(0.5)
             kept = set(consumers[0].partitions)
-            await asyncio.to_thread(nodes[1].kill)
+            await asyncio.to_thread(killed.kill)
             await until(lambda: len(consumers[0].partitions) == PARTITIONS)
             assert kept < set(consumers[0].partitions)
             for partition in range(PARTITIONS):
@@ -73,5 +72,4 @@ def test_what_a_killed_node_had_moves_to_the_others_members(
     try:
         asyncio.run(run())
     finally:
-        for node in nodes:
-            node.kill()
+        killed.kill()

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nats_support import NatsServer, needs_nats
+from nats_support import NatsServer, needs_nats, on_jetstream
 from node_processes import NodeProcess
+from nodes import connect_to, node_config
 from rillnode.node.client import Client, connect
+from rillnode.node.runtime import Node
 
 pytestmark = needs_nats
 
@@ -20,14 +22,13 @@ PAUSE_SECONDS_MAX = 5.0
 
 
 @pytest.fixture
-def nodes(nats: NatsServer, tmp_path: Path) -> Iterator[list[NodeProcess]]:
-    """Three nodes on one server; the last one is not started."""
-    nodes = [NodeProcess(tmp_path / name, [nats]) for name in ("a", "b", "c")]
+def lost(nats: NatsServer, tmp_path: Path) -> Iterator[NodeProcess]:
+    """The node that is lost, in a process of its own."""
+    node = NodeProcess(tmp_path / "b", [nats])
     try:
-        yield nodes
+        yield node
     finally:
-        for node in nodes:
-            node.kill()
+        node.kill()
 
 
 class Producers:
@@ -97,10 +98,6 @@ class Producers:
         assert len(confirmed) <= len(mine) <= len(confirmed) + (0 if whole else TOGETHER)
 
 
-async def client_of(node: NodeProcess) -> Client:
-    return await connect(node.url, key_file=node.key_file, node_identity=node.identity)
-
-
 async def log_of(client: Client, partition: int) -> list[bytes]:
     stream = await client.stream("s")
     found: list[bytes] = []
@@ -145,31 +142,31 @@ async def frozen(node: NodeProcess) -> None:
     ],
 )
 async def test_nodes_come_and_go_and_the_others_do_not_wait_for_them(
-    nodes: list[NodeProcess], fault: Fault
+    nats: NatsServer, lost: NodeProcess, fault: Fault, tmp_path: Path
 ) -> None:
     async def run(stack: AsyncExitStack) -> None:
-        a, b, c = nodes
-        for node in (a, b):
-            node.start(wait=False)
-        for node in (a, b):
-            node.wait()
-        at_a = await stack.enter_async_context(await client_of(a))
+        async def client_of_another(name: str) -> Client:
+            config = on_jetstream(node_config(tmp_path / name), nats)
+            node = await stack.enter_async_context(Node(config))
+            return await stack.enter_async_context(await connect_to(node))
+
+        await asyncio.to_thread(lost.start)
+        at_a = await client_of_another("a")
         await at_a.stream("s", partitions=PARTITIONS)
-        at_b = await client_of(b)
+        at_b = await connect(lost.url, key_file=lost.key_file, node_identity=lost.identity)
         seen: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         following = asyncio.create_task(consumed(at_a, seen))
         producers = [Producers("a", at_a), Producers("b", at_b)]
         for one in producers:
             await one.grow()
         # A node joins.
-        await asyncio.to_thread(c.start)
-        at_c = await stack.enter_async_context(await client_of(c))
+        at_c = await client_of_another("c")
         producers.append(Producers("c", at_c))
         for one in producers:
             await one.grow()
         assert max(one.pause() for one in producers) < PAUSE_SECONDS_MAX
         # The second is lost while its clients push, too.
-        await fault(b)
+        await fault(lost)
         for one in (producers[0], producers[2]):
             await one.grow(40)
         if fault is frozen:

@@ -203,7 +203,7 @@ def test_a_node_that_was_killed_goes_on_where_it_was(nats: NatsServer, tmp_path:
             assert found == [b"%d" % number for number in range(numbers.stop)]
 
     try:
-        for round_ in range(3):
+        for round_ in range(2):
             process.start()
             asyncio.run(push(range(20 * round_, 20 * round_ + 20)))
             process.kill()

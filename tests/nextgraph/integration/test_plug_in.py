@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from long_suites import leaves_long
 from nextgraph_document import ACCESS, ALICE, BRANCH, INNER, REPO, TOPIC, commit
 from rillnode import nextgraph
 from rillnode.actors.nextgraph.connection import ConnectionActor
@@ -16,6 +17,12 @@ from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.testing.contract import PlugInContract, Used
 
 
+# As `test_failing_once` and `test_nextgraph`, and as for Streamr's simulated clients.
+@leaves_long(
+    "test_an_actor_that_fails_loses_its_message_and_nothing_else",
+    "test_what_was_stored_before_a_kill_is_there_after_it",
+    "test_a_simulated_run_is_the_same_again",
+)
 class TestNextgraph(PlugInContract):
     name = "nextgraph"
     listeners = ("nextgraph",)

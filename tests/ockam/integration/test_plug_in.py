@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from long_suites import leaves_long
 from ockam_peer import OckamPeer
 from rillnode.actors.ockam.answering import AnsweringActor
 from rillnode.codecs.routing.stream import CreateRequest, PushRequest, encode_request
@@ -11,6 +12,12 @@ from rillnode.node.ockam.config import OckamListener, ServicesTable
 from rillnode.testing.contract import PlugInContract, Used
 
 
+# As `test_failing_once`, as the hub's suite, and as for Streamr's simulated clients.
+@leaves_long(
+    "test_an_actor_that_fails_loses_its_message_and_nothing_else",
+    "test_what_was_stored_before_a_kill_is_there_after_it",
+    "test_a_simulated_run_is_the_same_again",
+)
 class TestOckam(PlugInContract):
     name = "ockam"
     listeners = ("ockam",)

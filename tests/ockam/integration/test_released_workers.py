@@ -34,6 +34,14 @@ each_with_channels = pytest.mark.parametrize(
     [one[1:] for one in WORKERS if one[1].channel],
     ids=[one[0] for one in WORKERS if one[1].channel],
 )
+_CHANNELLED = next(one for one in WORKERS if one[1].channel)
+one_with_channels = pytest.mark.parametrize(
+    ("level", "make"),
+    [
+        pytest.param(*one[1:], id=one[0], marks=() if one is _CHANNELLED else pytest.mark.long)
+        for one in WORKERS
+    ],
+)
 
 
 class Greeter(Actor):
@@ -156,7 +164,7 @@ async def test_it_asks_a_client_by_its_alias_at_the_hub(
             assert refused.value.code == "hub.timeout"
 
 
-@each_worker
+@one_with_channels
 async def test_the_command_line_asks_it_and_answers_it(
     tmp_path: Path, level: Level, make: Make
 ) -> None:

@@ -21,6 +21,7 @@ def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
     return Pipeline(spark, tmp_path)
 
 
+@pytest.mark.long
 def test_minutes_chains_and_publishers_are_counted(pipeline: Pipeline) -> None:
     at = START_MS - START_MS % MINUTE
     offset = at - START_MS

@@ -34,9 +34,11 @@ SECONDS_MAX = 600.0
 SCRIPT = Path(__file__).with_name("sink_node.py")
 KINDS = {"python": PythonSink, "spark": SparkSink}
 ENGINES = [
-    pytest.param("python", id="python"),
-    pytest.param("spark", id="spark", marks=[pytest.mark.spark, pytest.mark.long]),
+    pytest.param("python", 1, id="python"),
+    pytest.param("python", 3, id="python often", marks=pytest.mark.long),
+    pytest.param("spark", 1, id="spark", marks=[pytest.mark.spark, pytest.mark.long]),
 ]
+"""Kinds of sinks, and how often their jobs are killed."""
 
 
 def config_of(directory: Path, kind: str) -> Config:
@@ -196,9 +198,9 @@ async def take_away(site: Site) -> None:
     await site.until_state("running")
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize(("kind", "kills"), ENGINES)
 def test_a_sink_loses_and_repeats_nothing(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sink_job, "BACKOFF_SECONDS", (0.5,))
 
@@ -210,7 +212,7 @@ def test_a_sink_loses_and_repeats_nothing(
             shown = await site.sink()
             assert (shown["kind"], shown["state"], shown["error"]) == (kind, "running", "")
             assert shown["tables"].keys() == {"bronze", "table/typed"}
-            for _ in range(1 if kind == "spark" else 3):
+            for _ in range(kills):
                 await kill(site)
             await site.landed()
             site.check()
@@ -244,13 +246,14 @@ async def push_until_killed(process: subprocess.Popen[bytes], numbers: Iterator[
     return confirmed
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_a_node_that_is_killed_leaves_its_job_nothing_to_repeat(
-    tmp_path: Path, worker_path: str
+    tmp_path: Path, worker_path: str, kills: int
 ) -> None:
     """The Spark half of this is in `test_kills.py`."""
     environment = {**os.environ, "PYTHONPATH": worker_path}
     numbers, confirmed = count(), set[int]()
-    for _ in range(3):
+    for _ in range(kills):
         process = subprocess.Popen(
             [sys.executable, str(SCRIPT), str(tmp_path), "python"],
             stdout=subprocess.PIPE,

@@ -184,6 +184,7 @@ def test_lost_entries_fail_the_query_or_leave_a_row(landing: Landing, sink: Fake
     assert [(row["index"], row["gap_until"]) for row in gaps] == [(10, 25)]
 
 
+@pytest.mark.long
 def test_a_stream_made_anew_is_landed_from_its_beginning(landing: Landing, sink: FakeSink) -> None:
     sink.reset("s", created_at=1)
     fill(sink, 0, 10)
@@ -203,6 +204,7 @@ def test_a_stream_made_anew_is_landed_from_its_beginning(landing: Landing, sink:
     assert sink.positions == {("s", 0): 30}
 
 
+@pytest.mark.long
 def test_files_are_landed_as_a_nodes_ranges_are(landing: Landing, sink: FakeSink) -> None:
     files = landing.table.with_name("files")
     given = landing.options
@@ -230,6 +232,7 @@ def test_files_are_landed_as_a_nodes_ranges_are(landing: Landing, sink: FakeSink
     assert not list(files.glob("*/*/*"))
 
 
+@pytest.mark.long
 def test_an_error_of_the_client_comes_through_spark(landing: Landing) -> None:
     options = {**landing.options.to_options(), "client": "fake_sink:refuse"}
     frame = landing.spark.read.format("rillnode").options(**options)

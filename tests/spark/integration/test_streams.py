@@ -102,6 +102,7 @@ def test_rows_go_through_a_query_from_stream_to_stream(
     assert rows.count() == 500
 
 
+@pytest.mark.long
 def test_rows_with_keys_and_headers_go_from_stream_to_stream(
     spark: SparkSession, node: RunningNode
 ) -> None:

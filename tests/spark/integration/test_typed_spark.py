@@ -58,6 +58,7 @@ def test_spark_finds_the_format_without_being_told(spark: SparkSession) -> None:
     assert fresh.read.format("rillnode").load().schema == BRONZE_STRUCT
 
 
+@pytest.mark.long
 def test_tasks_of_spark_keep_keys_and_partitions_as_one_process_would(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_text_outside_ascii_is_behind_all_of_it_by_code_point() -> None:
 
 
 @pytest.mark.needs("node")
+@pytest.mark.long
 def test_node_itself_orders_many_pairs_so() -> None:
     pairs = random_pairs(Random(7), 40_000)
     ran = subprocess.run(

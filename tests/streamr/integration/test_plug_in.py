@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
+from long_suites import leaves_long
 from rillnode import streamr
 from rillnode.actors.streamr.connection import StreamrConnection
 from rillnode.actors.streamr.directory import Directory
@@ -18,6 +19,11 @@ from rillnode.testing.contract import PlugInContract, Used
 from streamr_keys_support import rsa_key
 
 
+# As `test_failing_once`, and as the client's suite.
+@leaves_long(
+    "test_an_actor_that_fails_loses_its_message_and_nothing_else",
+    "test_what_was_stored_before_a_kill_is_there_after_it",
+)
 class TestStreamr(PlugInContract):
     name = "streamr"
     listeners = ("streamr",)

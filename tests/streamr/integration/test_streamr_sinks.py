@@ -108,7 +108,7 @@ def test_a_sink_decrypts_with_keys_that_come_while_it_runs(tmp_path: Path, kind:
 
 
 @pytest.mark.needs("node")
-@pytest.mark.parametrize("generation", ["v3", "v5"])
+@pytest.mark.parametrize("generation", [pytest.param("v3", marks=pytest.mark.long), "v5"])
 def test_what_a_released_client_encrypts_is_typed(tmp_path: Path, generation: str) -> None:
     packages, keys = npm_packages(SCRIPTS), tmp_path / "bob.groups"
     keys.touch(0o600)

@@ -259,7 +259,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, allowed: int) -> Callable[[], int]
 @pytest.mark.parametrize(
     "commits",
     [
-        pytest.param(commits, marks=() if commits in (1, 5, 15) else pytest.mark.long)
+        pytest.param(commits, marks=() if commits == 5 else pytest.mark.long)
         for commits in range(16)
     ],
 )

@@ -221,7 +221,7 @@ def test_a_view_kept_up_step_by_step_is_the_one_made_at_once(followed: Lake, nam
     run(lake.query(name, "again"))
     assert lake.rows(name) == lake.rows(name, "again")
     if name == "minutes":
-        assert wrong_answers(str(lake.directory / "views" / name)) == []
+        assert wrong_answers(str(lake.directory / "views" / name), ["delta-rs dataset"]) == []
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -240,8 +240,9 @@ def test_times_of_publishers_at_the_ends_of_time_stop_no_table(tmp_path: Path) -
     """The first and the last that Streamr's clients can say, and what comes after the year 9999."""
     lake, names = Lake(tmp_path), (*VIEWS, *(one.name for one in gold_views("")))
     last = TIME_MS_MAX - START_MS
-    for ts in (5, -START_MS, last, last + 1, 6):
-        lake.land(make_message(ts), make_message(ts, previous=-START_MS, chain=f"c{ts}"))
+    for some in ((5, -START_MS), (last, last + 1, 6)):
+        for ts in some:
+            lake.land(make_message(ts), make_message(ts, previous=-START_MS, chain=f"c{ts}"))
         lake.follow()
         for name in names:
             query = lake.query(name)

@@ -87,8 +87,15 @@ def test_the_later_index_of_a_partition_is_later_whatever_its_time(lake: Lake) -
     assert (state(lake), superseded(lake, TIMED)) == ({1: 2}, 0)
 
 
-@pytest.mark.parametrize("batch", [1, 100])
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize(
+    ("order", "batch"),
+    [
+        pytest.param(order, batch, marks=() if at % 5 == 0 else pytest.mark.long)
+        for at, (order, batch) in enumerate(
+            itertools.product(itertools.permutations(range(3)), (1, 100))
+        )
+    ],
+)
 def test_across_partitions_the_later_time_is_later_in_whatever_order_they_come(
     lake: Lake, order: tuple[int, ...], batch: int
 ) -> None:
@@ -184,8 +191,14 @@ def test_a_key_that_is_null_is_a_reject_that_says_so(lake: Lake) -> None:
     assert lake.places() == [2]
 
 
-@pytest.mark.parametrize("commits", range(5))
-@pytest.mark.parametrize("batch", [2, 100])
+@pytest.mark.parametrize(
+    ("commits", "batch"),
+    [
+        pytest.param(commits, batch, marks=() if (commits % 2) == (batch > 2) else pytest.mark.long)
+        for commits in range(5)
+        for batch in (2, 100)
+    ],
+)
 def test_a_kill_between_two_commits_changes_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, commits: int, batch: int
 ) -> None:

@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -436,15 +436,21 @@ def test_a_column_that_another_writer_has_made_another_leaves_the_table_waiting(
     assert lake.places() == [0, 1]
 
 
+MANY: Final[list[dict[str, Any]]] = [
+    {f"f{at}": at for at in range(5_000)},
+    {f"f{at}": {f"g{by}": by for by in range(99)} for at in range(11)},
+    {"pos": {f"f{at}": {f"g{by}": by for by in range(99)} for at in range(11)}},
+]
+
+
 @pytest.mark.parametrize(
-    "many",
+    ("evolve", "many"),
     [
-        {f"f{at}": at for at in range(5_000)},
-        {f"f{at}": {f"g{by}": by for by in range(99)} for at in range(11)},
-        {"pos": {f"f{at}": {f"g{by}": by for by in range(99)} for at in range(11)}},
+        *(("add", many) for many in MANY),
+        ("widen", MANY[2]),
+        *(pytest.param("widen", many, marks=pytest.mark.long) for many in MANY[:2]),
     ],
 )
-@pytest.mark.parametrize("evolve", ["add", "widen"])
 def test_an_entry_with_too_many_fields_does_not_fill_the_table(
     lake: Lake, evolve: str, many: dict[str, Any]
 ) -> None:
@@ -460,8 +466,17 @@ def test_an_entry_with_too_many_fields_does_not_fill_the_table(
     assert len(DeltaTable(lake.directory / "t").schema().fields) == 5 + 4 + 501
 
 
-@pytest.mark.parametrize("is_running", [True, False])
-@pytest.mark.parametrize("items", [(GOOD, BAD), (BAD,), (GOOD,)])
+@pytest.mark.parametrize(
+    ("items", "is_running"),
+    [
+        ((GOOD, BAD), True),
+        ((GOOD, BAD), False),
+        ((BAD,), True),
+        ((GOOD,), False),
+        pytest.param((BAD,), False, marks=pytest.mark.long),
+        pytest.param((GOOD,), True, marks=pytest.mark.long),
+    ],
+)
 def test_a_table_that_is_removed_is_made_anew_and_never_half(
     lake: Lake, items: tuple[bytes, ...], is_running: bool
 ) -> None:

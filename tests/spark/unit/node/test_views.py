@@ -36,6 +36,10 @@ SLOTS: dict[str, tuple[str, ...]] = {
     OF_ALL: ("hour",),
     BY_SITE: ("site",),
 }
+SOME = [
+    pytest.param(sql, marks=() if sql in (BY_EVENT, BY_SITE) else pytest.mark.long) for sql in SLOTS
+]
+"""Of a stream's minutes, and of no time; the others are long."""
 
 
 @pytest.fixture
@@ -96,7 +100,7 @@ def test_a_view_kept_up_step_by_step_is_the_one_made_at_once(lake: Lake, sql: st
     assert sum(row["n"] for row in rows(lake)) == 22
 
 
-@pytest.mark.parametrize("sql", SLOTS)
+@pytest.mark.parametrize("sql", SOME)
 def test_rows_that_are_deleted_or_changed_are_no_longer_counted(lake: Lake, sql: str) -> None:
     lake.push(*(reading(n, n, n) for n in range(6)), received_at=milliseconds(0))
     lake.push(*(reading(n, 70, n) for n in (3, 4)), received_at=milliseconds(70))
@@ -114,7 +118,7 @@ def test_rows_that_are_deleted_or_changed_are_no_longer_counted(lake: Lake, sql:
     assert rows(lake) == []
 
 
-@pytest.mark.parametrize("sql", SLOTS)
+@pytest.mark.parametrize("sql", SOME)
 def test_rows_whose_files_are_gone_are_no_longer_counted(lake: Lake, sql: str) -> None:
     lake.push(*(reading(n, n, n) for n in range(6)))
     run(lake.table())
@@ -249,7 +253,7 @@ def test_rejects_that_are_landed_again_are_counted(lake: Lake) -> None:
     assert [row["n"] for row in rows(lake)] == [2]
 
 
-@pytest.mark.parametrize("sql", SLOTS)
+@pytest.mark.parametrize("sql", SOME)
 def test_a_step_that_was_cut_off_is_done_again_with_the_same_outcome(
     lake: Lake, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
