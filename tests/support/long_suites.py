@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -14,12 +14,13 @@ def leaves_long(*names: str) -> Callable[[type[Suite]], type[Suite]]:
 
     def mark(suite: type[Suite]) -> type[Suite]:
         for name in names:
-            inherited: Any = getattr(suite, name)
-            own: Any = FunctionType(
+            inherited: FunctionType = getattr(suite, name)
+            own = FunctionType(
                 inherited.__code__, inherited.__globals__, name, None, inherited.__closure__
             )
-            vars(own).update(vars(inherited))
-            own.pytestmark = [*vars(inherited).get("pytestmark", ()), pytest.mark.long.mark]
+            own.__dict__ |= inherited.__dict__
+            marks = inherited.__dict__.get("pytestmark", ())
+            own.__dict__["pytestmark"] = [*marks, pytest.mark.long.mark]
             setattr(suite, name, own)
         return suite
 

@@ -151,12 +151,12 @@ def positions_go_back(patch: pytest.MonkeyPatch) -> None:
     settle = Positions._settle
 
     async def obedient(
-        self: Positions, key: Any, line: Any, index: Any, looked: int, seen: Any
-    ) -> Any:
+        self: Positions, key: Any, line: Any, index: Any, number: int, save: Any, *, anew: bool
+    ) -> int | None:
         if index is not None:
             position = self._known.of(key)
             position.known, position.index = True, None
-        return await settle(self, key, line, index, looked, seen)
+        return await settle(self, key, line, index, number, save, anew=anew)
 
     patch.setattr(Positions, "_settle", obedient)
 

@@ -1,7 +1,7 @@
 """Marks the mistakes that are planted in the long part only; the quick part has thirty."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -9,7 +9,8 @@ from _pytest.mark import ParameterSet
 
 def in_the_long_part(cases: Iterable[Any]) -> list[ParameterSet]:
     """Cases of a test, each a tuple of its values, or its only one, that time is short for."""
-    return [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long)
-        for case in cases
-    ]
+    found = list[ParameterSet]()
+    for case in cases:
+        values = cast("tuple[Any, ...]", case) if isinstance(case, tuple) else (case,)
+        found.append(pytest.param(*values, marks=pytest.mark.long))
+    return found

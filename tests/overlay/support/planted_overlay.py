@@ -199,8 +199,8 @@ def failed_appends_dropped(patch: pytest.MonkeyPatch) -> None:
     """What could not be written is taken to be there."""
     appended = Keeper._appended
 
-    def careless(self: Keeper, done: Any) -> None:
-        appended(self, msgspec.structs.replace(done, error=None))
+    def careless(self: Keeper, count: int, first_index: int, _: Any) -> None:
+        appended(self, count, first_index, None)
 
     patch.setattr(Keeper, "_appended", careless)
 

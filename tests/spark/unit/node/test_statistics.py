@@ -4,6 +4,7 @@ import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -101,7 +102,10 @@ def test_a_column_that_a_table_gets_later_misleads_no_reader(tmp_path: Path) -> 
     query = Query(tmp_path)
     first = pa.schema([pa.field("stream", pa.string())])
     later = first.append(pa.field("minute", pa.timestamp("us", tz="UTC")))
-    batches = [{"stream": "a"}], [{"stream": "b", "minute": NOW}, {"stream": "b", "minute": None}]
+    batches: tuple[list[dict[str, Any]], ...] = (
+        [{"stream": "a"}],
+        [{"stream": "b", "minute": NOW}, {"stream": "b", "minute": None}],
+    )
     for batch, (schema, rows_) in enumerate(zip((first, later), batches, strict=True)):
         (query.checkpoint / "offsets" / str(batch)).write_text("v1\n{}\n")
         writer = query.writer(from_arrow_schema(schema))

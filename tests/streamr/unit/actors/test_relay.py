@@ -1,6 +1,7 @@
 """One stream partition as Streamr's clients see it: publishing, subscribing, broadcasts."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,7 @@ async def test_what_is_published_and_pushed_meanwhile_is_sent_in_the_order_of_th
     await node.stream()
     client, other, peer = node.client(), node.client(), node.core.peer()
     await client.subscribe()
-    heard = []
+    heard = list[Any]()
     for number in range(4):
         (client, other)[number % 2].send(publish(message(1_000 + number)))
         peer.send(stream_address(STREAM, 0), encode(PushRequest(number, b"%d" % number)))
