@@ -9,6 +9,7 @@ import uvloop
 from aiohttp import web
 
 from link_support import CLIENT, NODE
+from rillnode.actors.ports import Clock
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.limits import U16_MESSAGE_BYTES_MAX, U32_MESSAGE_BYTES_MAX
 from rillnode.codecs.noise.link import NoiseLink
@@ -34,11 +35,14 @@ class _OverTcp(SizedLinkContract):
     def codec(self, *, dialled: bool) -> LinkCodec:
         raise NotImplementedError
 
+    def clock(self) -> Clock:
+        return SystemClock(asyncio.get_running_loop())
+
     @asynccontextmanager
     async def joined(
         self, near: LinkEvents, far: LinkEvents, limits: LinkLimits
     ) -> AsyncGenerator[None, None]:
-        clock, accepted = SystemClock(asyncio.get_running_loop()), asyncio.Event()
+        clock, accepted = self.clock(), asyncio.Event()
 
         def events() -> LinkEvents:
             accepted.set()

@@ -7,6 +7,7 @@ from typing import Any
 
 from contract.test_links import TestNoise as Noise
 from rillnode.actors.engine.system import AsyncioSystemBase
+from rillnode.actors.ports import Clock
 from rillnode.node.simulation.latency import ConstantLatency
 from rillnode.node.simulation.loop import MachineClock, ProcessLoop, Scheduler
 from rillnode.node.simulation.network import Network
@@ -18,6 +19,11 @@ class TestLinks(Noise):
     """The same on a simulated network, where time is virtual."""
 
     host = "n0"
+
+    def clock(self) -> Clock:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ProcessLoop)
+        return MachineClock(loop)
 
     def run_in_a_loop(self, test: Coroutine[Any, Any, None]) -> None:
         scheduler = Scheduler()
