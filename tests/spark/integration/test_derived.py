@@ -51,6 +51,7 @@ def wait_for(derived: Derived, condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_tables_are_kept_up_to_date_until_they_are_stopped(
     pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

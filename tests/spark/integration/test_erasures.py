@@ -31,6 +31,7 @@ def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
         query.stop()
 
 
+@pytest.mark.long
 def test_gold_is_counted_anew_and_a_replay_keeps_them_gone(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:

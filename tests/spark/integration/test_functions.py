@@ -53,6 +53,7 @@ def lengths(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("length(data) AS data")
 
 
+@pytest.mark.long
 def test_each_new_row_is_in_the_functions_table_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,7 +246,8 @@ async def push_until_killed(process: subprocess.Popen[bytes], numbers: Iterator[
     return confirmed
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [1, 3])
 def test_a_node_that_is_killed_leaves_its_job_nothing_to_repeat(
     tmp_path: Path, worker_path: str, kills: int
 ) -> None:

@@ -68,6 +68,7 @@ def node(tmp_path: Path) -> Generator[RunningNode]:
     node.close()
 
 
+@pytest.mark.long
 def test_rows_go_through_a_query_from_stream_to_stream(
     spark: SparkSession, node: RunningNode, tmp_path: Path
 ) -> None:

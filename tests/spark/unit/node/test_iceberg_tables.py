@@ -644,6 +644,7 @@ def test_a_catalog_file_that_is_none_says_so(lake: IcebergLake) -> None:
     assert failed.value.code == "table.damaged"
 
 
+@pytest.mark.long
 def test_what_was_erased_is_gone_from_an_iceberg_table_and_stays_gone(lake: IcebergLake) -> None:
     lake.push(GOOD, b'{"id":17,"at":"2026-01-01T12:00:00Z"}', BAD)
     lake.push(b'{"id":17,"at":"2026-01-01T12:00:00Z"}', GOOD)

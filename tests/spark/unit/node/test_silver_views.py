@@ -236,6 +236,7 @@ def test_slots_that_were_erased_from_are_calculated_again(erased: Lake, name: st
     assert not any(row.get("stream") == "it's" for row in lake.rows(name))
 
 
+@pytest.mark.long
 def test_times_of_publishers_at_the_ends_of_time_stop_no_table(tmp_path: Path) -> None:
     """The first and the last that Streamr's clients can say, and what comes after the year 9999."""
     lake, names = Lake(tmp_path), (*VIEWS, *(one.name for one in gold_views("")))

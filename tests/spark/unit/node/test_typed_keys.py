@@ -380,6 +380,7 @@ def test_what_was_deleted_is_kept_in_few_files_and_not_for_ever(
     assert list(directory.glob("*.parquet")) == []
 
 
+@pytest.mark.long
 def test_every_reader_finds_the_rows_of_a_keyed_table_once_its_files_are_merged(
     lake: Lake,
 ) -> None:

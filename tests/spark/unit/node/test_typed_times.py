@@ -301,6 +301,7 @@ def _age(log: Path) -> None:
     log.write_text("\n".join(map(json.dumps, lines)))
 
 
+@pytest.mark.long
 def test_every_reader_finds_the_rows_by_every_column_after_rows_have_gone(lake: Lake) -> None:
     lake.push(*(entry(age, NOW - age * DAY, op=f"o{age}") for age in range(4)))
     run(kept(lake, time="at"))
