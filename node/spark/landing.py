@@ -62,7 +62,7 @@ _REPORT_SECONDS: Final = 1.0
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task lands.
+    """The share of a batch that one task lands.
 
     Attributes:
         table: bronze's directory or URI.
