@@ -317,11 +317,8 @@ class Appends:
             late: told instead when the asker's instance is gone, and after `run` has failed.
         """
         columns = entries.metas or None, entries.entry_keys or None, entries.headers or None
-        count, body, flags = (
-            len(entries.items),
-            pack_body(entries.items, *columns),
-            flags_of(*columns),
-        )
+        count, flags = len(entries.items), flags_of(*columns)
+        body = pack_body(entries.items, *columns)
         token = Inserted(entries, self.address, self._owner)
         refusal = self._refusal(count, body, token, entries.principal, flags)
         if refusal is not None:
@@ -435,11 +432,9 @@ class Appends:
         return refusal
 
     def _answer(self, token: Token, first_index: int, error: RillnodeError | None) -> None:
-        if isinstance(token, Inserted):
-            pass  # its asker goes on with the append itself
-        elif isinstance(token, Part):
+        if isinstance(token, Part):
             token.gathered.note(token.item, first_index, error)
-        else:
+        elif not isinstance(token, Inserted):  # whose asker goes on with the append itself
             answers = token.answers(first_index, error)
             self._context.router.reply(token.origin, self.address, answers)
 
