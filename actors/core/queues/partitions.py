@@ -19,16 +19,20 @@ READ_BYTES: Final = 262_144
 AHEAD_MAX: Final = 16
 """Of so many partitions so much is read before it is looked at."""
 
+AHEAD_SECONDS: Final = 1.0
+"""After this long what was read is read again: the stream may not keep it any more."""
+
 
 class Ahead:
     """Blocks of a partition that were read and not looked at yet, and where they go on."""
 
-    __slots__ = ("_blocks", "_entries", "index")
+    __slots__ = ("_blocks", "_entries", "good_until", "index")
 
     def __init__(self) -> None:
         self._blocks: deque[CutBlock] = deque()
         self._entries: list[Entry] = []  # of the first block, once one of them is read
         self.index = 0
+        self.good_until = 0.0
 
     def __len__(self) -> int:
         """How many entries there are."""
@@ -135,13 +139,18 @@ class Partitions:
         return partition
 
     async def next_entries(self, state: QueueState, partition: int) -> Ahead:
-        """The entries of a partition that were not looked at, as far as they are read."""
+        """The entries of a partition that were not looked at, as far as they are read.
+
+        The stream keeps them, or did `AHEAD_SECONDS` ago.
+        """
         ahead, index = self._ahead[partition], state.next_index(partition)
-        if ahead.index <= index:
+        now = self._queue.monotonic()
+        if ahead.index <= index and now < ahead.good_until:
             ahead.pass_to(index)
             if ahead:
                 return ahead
         ahead.clear()
+        ahead.good_until = now + AHEAD_SECONDS
         operation = Read(log=self.logs[partition], index=index, bytes_max=READ_BYTES)
         await read(self._queue.shared.store, operation)
         self.ends[partition] = operation.extent.next_index

@@ -23,6 +23,7 @@ from queue_support import (
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.queues.members import GRACE_SECONDS
 from rillnode.actors.core.queues.names import queue_address
+from rillnode.actors.core.queues.partitions import AHEAD_SECONDS
 from rillnode.actors.core.queues.record import QueueRecord
 from rillnode.actors.core.queues.state import WORKER_KEPT_MS, QueueState
 from rillnode.actors.core.quotas import Quota
@@ -554,6 +555,22 @@ def test_trimmed_entries_are_passed_over_and_counted() -> None:
         await worker.settle(*worker.jobs[3:])
         document = await shown(peer)
         assert (document["trimmed"], document["done"], document["depth"]) == (4, 6, 0)
+
+    with_core(test)
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_what_was_read_ahead_is_not_given_once_it_is_trimmed(by_key: bool) -> None:
+    async def test(core: Core) -> None:
+        peer = await opened(core, *[b"%d" % n for n in range(10)])
+        worker = Worker(core)
+        (job,) = await worker.work(in_flight=1, by_key=by_key)
+        await peer.ask(b"stream", native.TrimRequest(1, "s", 0, 8))
+        core.clock.advance(AHEAD_SECONDS)
+        await worker.settle(job)
+        await worker.settle(worker.jobs[1])
+        assert texts(worker.jobs) == [b"0", b"8", b"9"]
+        assert (await shown(peer))["trimmed"] == 7
 
     with_core(test)
 
