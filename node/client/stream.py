@@ -520,7 +520,8 @@ class Stream:
             visibility_seconds: a job that is not answered in this time is given out again, and a
                 later answer is refused: 0.01 s to 12 hours.
             in_flight: jobs that this worker has at a time: 1 to 10,000, including those that wait
-                here for `next`, whose time is running.
+                here for `next`. What has waited here for half of `visibility_seconds` is given
+                back, which costs no attempt.
             queue_in_flight: jobs of all workers together; None: no limit.
             by_key: give out entries of one key, in one partition, in order: the next one when the
                 one before is done or a dead letter. Entries without a key have no order.

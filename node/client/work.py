@@ -281,13 +281,16 @@ class _Given(msgspec.Struct, eq=False):
 
 
 class _Word(msgspec.Struct, eq=False):
-    """What was said about one job other than that it is done, and who is told what came of it."""
+    """What was said about one job other than that it is done, and who is told what came of it.
+
+    Nobody is where it was given back unseen.
+    """
 
     job: _Given
     outcome: int
     milliseconds: int | None
     reason: str
-    told: asyncio.Future[None]
+    told: asyncio.Future[None] | None
 
 
 _Words = Sequence[_Given | _Word]
@@ -337,7 +340,12 @@ class _Asking(NamedTuple):
 
 
 class _Worker:
-    """The part of a `WorkQueue` that its session knows, and that goes on until it is stopped."""
+    """The part of a `WorkQueue` that its session knows, and that goes on until it is stopped.
+
+    A job's time runs from when the node gave it, while it waits here for somebody to ask for it.
+    What has waited for half of it is given back, which costs no attempt: it goes to a worker that
+    has time for it, and whoever gets it here has half of its time left at least.
+    """
 
     def __init__(
         self,
@@ -373,6 +381,7 @@ class _Worker:
         self._askings: dict[int, _Asking] = {}
         self._is_gathering = False
         self._again: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
         self.stopping: asyncio.Task[None] | None = None
         self._leaving: asyncio.Future[None] | None = None
 
@@ -425,21 +434,41 @@ class _Worker:
         told: asyncio.Future[None] = self._loop.create_future()
         # A file's name in it may be no text; what is said together with it would fail, too.
         reason = reason[:_REASON_CHARACTERS_MAX].encode("utf-8", "backslashreplace").decode()
-        word = _Word(job, outcome, milliseconds, reason, told)
-        self._words.append(word)
+        self._words.append(_Word(job, outcome, milliseconds, reason, told))
         if not self._is_gathering:
             self._send_soon()
         return told
 
     def take(self) -> _Given | None:
-        """The next job that is there, and whose time is not over."""
+        """The next job that is there, and of whose time enough is left."""
         ready = self._ready
         while ready and self.joined:
             job = ready.popleft()
-            if job in self._open and job.until > self._session.elapsed():
+            if job.until - self._session.elapsed() < self._visibility_seconds / 2:
+                self._give_back(job)
+            elif job in self._open:
                 return job
-            self._open.discard(job)
         return None
+
+    def _give_back(self, job: _Given) -> None:
+        """Have a job given again, to whoever has time for it."""
+        if job in self._open:
+            self._open.remove(job)
+            self._words.append(_Word(job, _RELEASE, None, "", None))
+            self._send_soon()
+
+    def _look(self) -> None:
+        """Give back what has waited for too long, and look again when the next one has."""
+        self._looking = None
+        half = wait = self._visibility_seconds / 2
+        while self._ready and self.joined:
+            spare = self._ready[0].until - self._session.elapsed() - half
+            if spare > 0:
+                wait = spare
+                break
+            self._give_back(self._ready.popleft())
+        if self._ready:
+            self._looking = self._loop.call_later(wait, self._look)
 
     async def change(self) -> None:
         """Wait until something has come.
@@ -455,8 +484,9 @@ class _Worker:
             raise self._error
 
     async def _stop(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
+        for timer in (self._again, self._looking):
+            if timer is not None:
+                timer.cancel()
         if self.joined and self._error is None:
             self._leaving = self._loop.create_future()
             self._send_soon()
@@ -512,6 +542,8 @@ class _Worker:
             jobs = [_Given(entry, run.attempt, until) for entry in native.entries_of_run(run)]
             self._open.update(jobs)
             self._ready += jobs
+        if self._looking is None and self._ready:
+            self._looking = self._loop.call_later(self._visibility_seconds / 2, self._look)
         self._wake.set()
 
     def failed(self, error: RillnodeError) -> None:
@@ -591,7 +623,7 @@ class _Worker:
             job = word if isinstance(word, _Given) else word.job
             if error is None:
                 self._open.discard(job)
-            elif isinstance(word, _Given) or word.outcome != _EXTEND:
+            elif told is not None and (isinstance(word, _Given) or word.outcome != _EXTEND):
                 self._open.add(job)  # it may be said again
             if told is not None and not told.done():
                 told.set_exception(error or late_error(_place_of(job)))

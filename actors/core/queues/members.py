@@ -53,7 +53,7 @@ class Members:
     """The workers; each is told once when it is none any more, unless it has left or is lost.
 
     Attributes:
-        by_token: all of them.
+        by_token: all of them, in the order in which they are given jobs.
         awaited: tokens of those that may have more than the record says.
         early: what these have said before they have joined again.
     """
@@ -93,6 +93,11 @@ class Members:
         else:
             said.origin.watch(self._queue.cell)
         return number
+
+    def has_given_back(self, token: bytes) -> None:
+        """A worker had no time for something: others are given it, as far as they have room."""
+        if (member := self.by_token.pop(token, None)) is not None:
+            self.by_token[token] = member
 
     def join_again(self, state: QueueState, now: int) -> None:
         """Be known in a state that was read anew."""

@@ -45,7 +45,7 @@ from rillnode.actors.core.queues.said import (
     settles,
     work_refusal,
 )
-from rillnode.actors.core.queues.state import QueueState
+from rillnode.actors.core.queues.state import Outcome, QueueState
 from rillnode.actors.core.queues.status import QueueStatus
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.streams.answers import failed, invalid_request, is_error
@@ -482,6 +482,8 @@ class QueueActor(Worker):
                 said.answer = answer_unsettled(state, request)
                 if said.answer is None:
                     said.answer = settle(state, request, now)
+                    if any(item.outcome == Outcome.RELEASE for item in request.items):
+                        self._members.has_given_back(request.worker)
                     if request.begun is not None:
                         self._members.leave(request.worker)
                         self._queue.more = True

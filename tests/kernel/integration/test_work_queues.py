@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,40 @@ async def test_what_is_late_is_refused(tmp_path: Path) -> None:
             await again.extend(30.0)
             await asyncio.sleep(0.5)
             await again.done()
+
+
+@pytest.mark.parametrize("sleep", [asyncio.sleep, time.sleep])
+async def test_what_waits_behind_slow_jobs_costs_no_attempt(
+    tmp_path: Path, sleep: Callable[[float], Awaitable[None] | None]
+) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await filled(client, 8, partitions=1)
+        done: list[int] = []
+        async with stream.work("q", attempts=1, visibility_seconds=0.6, in_flight=8) as queue:
+            while len(done) < 8:
+                job = await queue.next(timeout=5.0)
+                waiting = sleep(0.2)  # with the loop, or in it
+                if waiting is not None:
+                    await waiting
+                await job.done()
+                done.append(job.index)
+        assert sorted(done) == list(range(8))
+        assert (await client.queue("jobs", "q")).dead == 0
+
+
+async def test_what_waits_at_a_worker_that_hangs_goes_to_another(tmp_path: Path) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await filled(client, 6, partitions=1)
+        async with stream.work("q", visibility_seconds=1.0, in_flight=6) as hanging:
+            held = await hanging.next(timeout=5.0)
+            await held.extend(60.0)
+            async with stream.work("q", visibility_seconds=1.0) as other:
+                done: list[tuple[int, int]] = []
+                while len(done) < 5:
+                    job = await other.next(timeout=5.0)
+                    await job.done()
+                    done.append((job.index, job.attempt))
+        assert sorted(done) == [(index, 1) for index in range(6) if index != held.index]
 
 
 async def test_leaving_gives_back_what_was_not_answered(tmp_path: Path) -> None:

@@ -238,6 +238,20 @@ def test_what_was_not_begun_costs_no_attempt() -> None:
     with_core(test)
 
 
+def test_what_a_worker_has_no_time_for_goes_to_another() -> None:
+    async def test(core: Core) -> None:
+        await opened(core, b"x", b"y")
+        one, two = Worker(core, b"1"), Worker(core, b"2")
+        _, waiting = await one.work(in_flight=2)
+        await two.work(in_flight=2)
+        await one.settle(waiting, outcome=RELEASE)
+        (given,) = await two.take()
+        assert (given.data, given.attempt) == (b"y", 1)
+        assert texts(one.jobs) == [b"x", b"y"]
+
+    with_core(test)
+
+
 def test_a_lost_workers_jobs_come_back_after_a_short_grace() -> None:
     async def test(core: Core) -> None:
         await opened(core, b"x", b"y")
