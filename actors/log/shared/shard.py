@@ -148,18 +148,31 @@ class Shard:
             self.ensure()
 
     async def _open_view(self) -> None:
-        owner, log, follows = self._owner, self._owner.log, self.follows
+        owner, follows = self._owner, self.follows
         await self._drop_view()
         await _blocking(partial(owner.check_loss, self.number))
-        span = await self._patiently(lambda: log.span(self.number))
+        span = await self._span()
         await self._show_view()
         # Before a snapshot takes the view's place, and nobody could see it any more.
         await self._check_log(span)
         late = span.last - follows.handed > owner.options.late_frames
-        if late or span.first > follows.handed + 1:
-            await self._restore(span.first)
-            span = await self._patiently(lambda: log.span(self.number))
-            await self._check_log(span)
+        while True:
+            while late or span.first > follows.handed + 1:
+                await self._restore(span.first)
+                late = False
+                span = await self._span()
+                await self._check_log(span)
+            error = await self._catch_up(span)
+            if error is None:
+                return
+            # Other nodes may have made newer snapshots, and dropped what this one was to read.
+            span = await self._span()
+            if error.code != "store.trimmed" or span.first <= follows.handed + 1:
+                raise error
+
+    async def _catch_up(self, span: Span) -> StoreError | None:
+        """Have the view carry out all that is in the log; returns what it has failed at."""
+        log, follows = self._owner.log, self.follows
         follows.known = max(span.last, follows.known)
         if self.history < 0:
             self.history = follows.known
@@ -175,8 +188,12 @@ class Shard:
         while self.writes.under_way or follows.applied < sequence:
             # It may have failed before this waits.
             if follows.failed is not None:
-                raise follows.failed
+                return follows.failed
             await follows.stirring()
+        return None
+
+    async def _span(self) -> Span:
+        return await self._patiently(lambda: self._owner.log.span(self.number))
 
     async def _check_log(self, span: Span) -> None:
         """See that the log has the last frame of the view, unless that was trimmed.

@@ -169,9 +169,15 @@ class Writing:
         await waiter
 
     def begin_session(self, since: int) -> Sent:
-        """Be a new writer; returns its first frame, which is empty and has to be sent."""
+        """Be a new writer; returns its first frame, which is empty and has to be sent.
+
+        Whoever waits for that of another, which has come to nothing, waits for this one.
+        """
+        assert not any(frame.operations for frame in self._sent.values()), "none was open"
+        waiters = [waiter for frame in self._sent.values() for waiter in frame.waiters]
+        self._sent.clear()
         self._session = Session(self._owner.entropy(WRITER_BYTES), 1, 0, since)
-        return self._make_frame([], self._take_waiters())
+        return self._make_frame([], [*waiters, *self._take_waiters()])
 
     def pump_soon(self) -> None:
         """Send what waits, with all else that is submitted in this turn of the loop."""

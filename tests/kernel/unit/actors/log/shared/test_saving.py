@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,6 +120,46 @@ async def test_a_snapshot_that_others_replace_while_it_is_fetched_is_not_missed(
     monkeypatch.setattr(other.log, "get", get_late)
     await other.fresh(log)
     assert gone
+    assert await other.texts(log) == await one.texts(log)
+
+
+@pytest.mark.parametrize(("asked", "often"), [("span", 2), ("append", 1), ("read", 2)])
+async def test_a_log_that_is_trimmed_again_while_a_view_is_opened_costs_nobody_an_error(
+    cluster: Cluster, asked: str, often: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any call newer snapshots are made, and what the view was to read is dropped."""
+    servers = cluster.servers
+    one = cluster.node("1", snapshot_bytes=2_000)
+    log = await one.stream(name_in(1))
+
+    async def trimmed_once_more() -> None:
+        trimmed = servers.shards[1].trimmed
+        while servers.shards[1].trimmed == trimmed:
+            await one.push(log, b"entry")
+            await asyncio.sleep(0.002)
+
+    await trimmed_once_more()
+    other = cluster.node("2")
+    times, busy = [0], asyncio.Lock()
+
+    def patched(name: str) -> None:
+        ask = getattr(other.log, name)
+
+        async def late(number: int, *more: Any) -> Any:
+            async with busy:  # nor does it read on meanwhile
+                if (number, name) == (1, asked) and times[0] < often:
+                    times[0] += 1
+                    await trimmed_once_more()
+                    await trimmed_once_more()
+                return await ask(number, *more)
+
+        monkeypatch.setattr(other.log, name, late)
+
+    patched(asked)
+    if asked != "read":
+        patched("read")
+    await other.fresh(log)
+    assert times == [often]
     assert await other.texts(log) == await one.texts(log)
 
 
