@@ -23,6 +23,7 @@ from rillnode import (
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import Client, connect_blocking
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.base import until
 from rillnode.node.testing.contract.proxy import Proxy
 
 SECONDS = 60.0
@@ -160,7 +161,7 @@ def test_a_node_that_is_killed_is_waited_for(tmp_path: Path) -> None:
                             child.wait()
                             with pytest.raises(TimeoutError):
                                 await consumer.next(timeout=0.05)
-                            assert not client.connected
+                            await until(lambda: not client.connected)
                             child, there = await start()
                             proxy.point_to(there["noise"])
                     assert seen == list(range(150))
