@@ -80,20 +80,24 @@ async def test_members_share_a_stream_and_see_each_entry_once(client: Client) ->
             taken.append((entry.partition, entry.index))
             await asyncio.sleep(0.001)
 
+    async def processed(count: int) -> None:
+        # What was handed out last counts once the next is asked for.
+        await until(lambda: len(taken) == count and not any(one.in_flight for one in consumers))
+
+    consumers: list[Consumer[Entry]] = []
     async with asyncio.TaskGroup() as tasks, AsyncExitStack() as stack:
-        consumers: list[Consumer[Entry]] = []
         while len(consumers) < 3:
             consumer = stream.consumer("g", group=True)
             consumers.append(await stack.enter_async_context(consumer))
             tasks.create_task(work(consumer))
             await asyncio.sleep(0.02)
         await spread(*consumers)
-        await until(lambda: len(taken) == 200)
+        await processed(200)
         await consumers[0].aclose()
         await spread(*consumers[1:])
         for number in range(4):
             await stream.push_many([b"more"] * 10, partition=number)
-        await until(lambda: len(taken) == 240)
+        await processed(240)
         for consumer in consumers[1:]:
             await consumer.aclose()
     assert Counter(taken) == Counter((number, nth) for number in range(4) for nth in range(60))
