@@ -14,6 +14,8 @@ from pyspark.sql.types import StructType
 
 from rillnode.codecs.entries import Block, EntryKind, encode_block, flags_of, pack_body
 from rillnode.node.spark.arrow import BatchBuilder
+from rillnode.node.spark.delta import add_actions, commit, create_table
+from rillnode.node.spark.delta_log import LiveTable
 from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.parquet import write_files
 from rillnode.node.spark.silver import KeptRows, SilverWriter
@@ -102,3 +104,17 @@ class Query:
             for name in table.file_uris()
             for row in pq.read_table(name, columns=["index"]).to_pylist()
         )
+
+
+class Bronze(Query):
+    """A table to which entries are added as they are, each time in one transaction."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._live = LiveTable(str(self.table))
+
+    def run(self, batch_id: int, *tasks: pa.RecordBatch) -> None:
+        location = str(self.table)
+        table = self._live.open() or create_table(location, Schema.from_json(BRONZE_STRUCT.json()))
+        files = [file for task in tasks for file in write_files(location, iter([task]))]
+        commit(location, table, add_actions(files, data_change=True))

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pipeline_samples import Query
+from pipeline_samples import Bronze
 from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.silver import KEY_STRUCT, Silver, SilverReader, SilverWriter
 
@@ -16,8 +16,8 @@ from rillnode.node.spark.silver import KEY_STRUCT, Silver, SilverReader, SilverW
 class Chain:
     """A bronze table to fill, and the silver query over it."""
 
-    def __init__(self, directory: Path, bronze: Query | None = None) -> None:
-        self.bronze = bronze or Query(directory)
+    def __init__(self, directory: Path, bronze: Bronze | None = None) -> None:
+        self.bronze = bronze or Bronze(directory)
         self.silver = directory / "silver"
         self.checkpoint = directory / "silver-checkpoint"
         (self.checkpoint / "offsets").mkdir(parents=True)

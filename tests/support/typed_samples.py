@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline_samples import TIME, Query, make_block
+from pipeline_samples import TIME, Bronze, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.delta_log import TableLog
@@ -82,7 +82,7 @@ class Lake:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.bronze = Query(directory)
+        self.bronze = Bronze(directory)
         self._batch = 0
         self._next: dict[tuple[str, int], int] = {}
 
