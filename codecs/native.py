@@ -76,7 +76,7 @@ from rillnode.codecs.routing.about import (
     StopRequest as StopRequest,
     WatchRequest as WatchRequest,
 )
-from rillnode.codecs.varint import encode_uint, read_uint
+from rillnode.codecs.varint import encode_uint, read_data, read_uint
 
 PREFIX: Final = b"rillnode_"
 """Begins the name of each protocol here, and of no other."""
@@ -1268,13 +1268,11 @@ def _decode(payload: bytes, codecs: dict[bytes, Codec[Any]]) -> Any:
 
 def _open(payload: bytes, codecs: dict[bytes, Codec[Any]]) -> tuple[Codec[Any], int]:
     """Read an envelope: the body's codec and offset."""
-    length, start = read_uint(payload, 0)
-    end = start + length
-    codec = codecs.get(bytes(payload[start:end]))
+    start, end = read_data(payload, 0)
+    codec = codecs.get(payload[start:end])
     if codec is None:
         raise CodecError("codec.protocol", "unknown protocol", offset=start)
-    size, start = read_uint(payload, end)
-    if start + size != len(payload):
-        code = "codec.truncated" if start + size > len(payload) else "codec.trailing"
-        raise CodecError(code, "the body's length is not what is there", offset=start)
+    start, end = read_data(payload, end)
+    if end != len(payload):
+        raise CodecError("codec.trailing", "bytes follow the body", offset=end)
     return codec, start

@@ -1,7 +1,6 @@
 """One group of writes: planned into changes, written in slices, made durable by one sync."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -69,8 +68,7 @@ _CHANGE_BYTES: Final = 100
 """What a small change counts for beside its value."""
 
 
-@dataclass(slots=True, eq=False)
-class Rest(Operation):
+class Rest(Operation, eq=False):
     """Begin to write as tables what was written since the last one, unless that is little.
 
     What comes meanwhile does not wait for it.

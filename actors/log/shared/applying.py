@@ -13,7 +13,6 @@ store of one node a view has, among its records:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from struct import Struct, error as StructError
 from typing import Final, NamedTuple, Protocol, Self
 from zlib import crc32
@@ -83,8 +82,7 @@ WRONG: Final = (
 """What an operation with wrong contents raises; a disk that fails raises nothing of these."""
 
 
-@dataclass(slots=True, eq=False)
-class ApplyFrame(Operation):
+class ApplyFrame(Operation, eq=False):
     """Carry out the next frame of a shard on its view; never refused for what the frame says.
 
     Attributes:
@@ -99,7 +97,7 @@ class ApplyFrame(Operation):
     sequence: int = 0
     checksum: int = 0
     contents: Contents | None = None
-    operations: Sequence[SharedOperation] = field(default_factory=list[SharedOperation])
+    operations: Sequence[SharedOperation] = msgspec.field(default_factory=list[SharedOperation])
     counts: bool = False
     progress: "Progress | None" = None
 

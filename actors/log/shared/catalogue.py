@@ -7,8 +7,9 @@ Where it does not live to do that, the others do, a while later.
 import asyncio
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from rillnode.actors.log import (
     FindStream,

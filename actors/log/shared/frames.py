@@ -15,14 +15,14 @@ applied all that was stored before he wrote it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from operator import attrgetter
 from struct import Struct
 from typing import Any, Final, Union, get_type_hints
 from zlib import crc32
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, fields
 
 from rillnode.actors.log import (
     Append,
@@ -53,8 +53,7 @@ OPERATION_BYTES: Final = 64
 """What an operation counts for in a frame beside its entries and named values, roughly."""
 
 
-@dataclass(slots=True, eq=False)
-class PutListing(Operation):
+class PutListing(Operation, eq=False):
     """Note in the catalogue, which is in shard 0, what has become of a stream of another shard.
 
     Attributes:
@@ -70,8 +69,7 @@ class PutListing(Operation):
     was: StreamRecord | None = None
 
 
-@dataclass(slots=True, eq=False)
-class BeginLog(Operation):
+class BeginLog(Operation, eq=False):
     """Let a log without entries begin, and end, where that of another store does.
 
     Errors: `stream.removed`, `copy.changed` (it has entries, or has had some behind that place).

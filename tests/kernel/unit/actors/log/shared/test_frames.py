@@ -85,7 +85,7 @@ OPERATIONS: list[SharedOperation] = [
 
 
 def fields(operation: SharedOperation) -> dict[str, object]:
-    found = {name: getattr(operation, name) for name in type(operation).__dataclass_fields__}
+    found = {name: getattr(operation, name) for name in operation.__struct_fields__}
     for name in ("body",):
         if name in found:
             found[name] = bytes(found[name])
