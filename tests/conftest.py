@@ -189,6 +189,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: _turn(item.path))
 
 
+@cache
 def _turn(path: Path) -> int:
     """When a file's turn is; Spark's come first, of which one worker has all."""
     parts = path.parts
@@ -204,7 +205,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     class OneJavaMachine(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return str(SPARK) if SPARK in (config.rootpath / file).parents else file
+            return str(SPARK) if _turn(config.rootpath / file) == 0 else file
 
     return OneJavaMachine(config, log) if config.getoption("dist") == "loadfile" else None
 
