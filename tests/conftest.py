@@ -18,6 +18,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import threading
@@ -27,10 +28,13 @@ from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
+from zlib import crc32
 
 import pytest
 from _pytest.python import importtestmodule
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.charmap import intervals_from_codec
+from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -143,7 +147,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def compile_share(config: pytest.Config) -> None:
-    """Load a worker's share of the files first.
+    """Load a worker's share of the files first, and read a share of the product's constants.
 
     In a new clone none is compiled, and workers that took the same order would each compile all.
     """
@@ -154,6 +158,14 @@ def compile_share(config: pytest.Config) -> None:
     for path in sorted(TESTS.glob("**/test_*.py"))[number::count]:
         with suppress(Exception, pytest.skip.Exception):  # which collecting it tells again
             importtestmodule(path, config)
+    # Hypothesis reads what constants are in the product, and which characters there are, and leaves
+    # that for others.
+    if number == 0:
+        intervals_from_codec("utf-8")
+    for name, module in [*sys.modules.items()]:
+        file = getattr(module, "__file__", None)
+        if crc32(name.encode()) % count == number and file and is_local_module_file(file):
+            constants_from_module(module)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -177,6 +189,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: _turn(item.path))
 
 
+@cache
 def _turn(path: Path) -> int:
     """When a file's turn is; Spark's come first, of which one worker has all."""
     parts = path.parts
@@ -192,7 +205,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     class OneJavaMachine(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return str(SPARK) if SPARK in (config.rootpath / file).parents else file
+            return str(SPARK) if _turn(config.rootpath / file) == 0 else file
 
     return OneJavaMachine(config, log) if config.getoption("dist") == "loadfile" else None
 
@@ -223,8 +236,11 @@ def logs_as_they_were() -> Iterator[None]:
     handlers, levels = logging.root.handlers[:], _levels()
     yield
     logging.root.handlers[:] = handlers
-    for name, level in _levels().items():
-        if level != levels.get(name, logging.NOTSET):
+    now = _levels()
+    if now == levels:
+        return
+    for name in now.keys() | levels.keys():
+        if now.get(name, logging.NOTSET) != levels.get(name, logging.NOTSET):
             logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
 
 
@@ -239,9 +255,12 @@ def signals_as_they_were() -> Iterator[None]:
 
 
 def _levels() -> dict[str, int]:
-    """Levels of the root logger, named "", and of the product's."""
-    names = [name for name in logging.root.manager.loggerDict if name.startswith("rillnode")]
-    return {"": logging.root.level} | {name: logging.getLogger(name).level for name in names}
+    """Levels of the root logger, named "", and of those of the product's that have one."""
+    return {"": logging.root.level} | {
+        name: made.level
+        for name, made in logging.root.manager.loggerDict.items()
+        if isinstance(made, logging.Logger) and made.level and name.startswith("rillnode")
+    }
 
 
 def _interrupt(number: int, _: FrameType | None) -> NoReturn:

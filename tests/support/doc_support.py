@@ -16,6 +16,7 @@ from runpy import run_path
 from unittest.mock import patch
 
 from fake_client import Screen
+from forked import DEVNULL, Forked
 from rillnode.node.cli import main
 from rillnode.node.testing.contract.ports import free_port
 
@@ -114,7 +115,7 @@ class Runner:
         # Pages name the examples as who stands in a clone does.
         for folder in ("configs", "examples"):
             (directory / folder).symlink_to(ROOT / folder)
-        self._node: subprocess.Popen[bytes] | None = None
+        self._node: Forked | None = None
         noise, ockam, http = free_port(), free_port(), free_port()
         self._ports = {
             "127.0.0.1:4000": f"127.0.0.1:{ockam}",
@@ -185,8 +186,8 @@ class Runner:
 
     def kill(self) -> None:
         """End the node at once, after a failure."""
-        if self._node is not None and self._node.poll() is None:
-            os.killpg(self._node.pid, signal.SIGKILL)
+        if self._node is not None:
+            self._node.kill()
             self._node.wait()
 
     @property
@@ -303,14 +304,13 @@ class Runner:
     def _start(self, text: str, output: str, where: str) -> None:
         self.close()
         with self._log.open("wb") as log:
-            self._node = subprocess.Popen(
-                ["bash", "-c", f"exec {text}"],
+            self._node = Forked(
+                *("-m", *shlex.split(text)),
                 cwd=self._directory,
                 env=self._environment,
-                stdin=subprocess.DEVNULL,
+                stdin=DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
             )
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._node.poll() is None:

@@ -287,7 +287,7 @@ def _options_for(path: Path, tuning: Tuning) -> tuple[Options, dict[str, Options
 
 # Options -------------------------------------------------------------------------------------
 
-_OPTIONS_FILE = """\
+_OPTIONS_FILE: Final = """\
 [Version]
   rocksdb_version=9.0.0
   options_file_version=1.1
@@ -309,7 +309,14 @@ _OPTIONS_FILE = """\
   max_manifest_file_size=67108864
   stats_dump_period_sec=0
   stats_persist_period_sec=0
-[CFOptions "default"]
+"""
+"""RocksDB's own options file, because the binding has no setter for the most important of them,
+`manual_wal_flush`. Writes either go at full speed or stop: a slowdown would be waited for with the
+interpreter held. Level 0 may grow to 2.5 GB, which takes up bursts. Recycled logs are overwritten
+in place, so that a sync need not make the file longer, which takes the file system's journal."""
+
+_FAMILY: Final = """\
+[CFOptions "{name}"]
   write_buffer_size={memtable_bytes}
   max_write_buffer_number=3
   memtable_max_range_deletions=1000
@@ -321,36 +328,40 @@ _OPTIONS_FILE = """\
   hard_pending_compaction_bytes_limit=0
   max_bytes_for_level_base={level_bytes}
   target_file_size_base={file_bytes}
-[TableOptions/BlockBasedTable "default"]
+[TableOptions/BlockBasedTable "{name}"]
   block_size=16384
   format_version=6
   filter_policy={filter}
 """
-"""RocksDB's own options file, because the binding has no setter for the most important of them,
-`manual_wal_flush`. Writes either go at full speed or stop: a slowdown would be waited for with the
-interpreter held. Level 0 may grow to 2.5 GB, which takes up bursts. Recycled logs are overwritten
-in place, so that a sync need not make the file longer, which takes the file system's journal."""
+"""A column family in that file."""
 
 _COMPRESSION = {"none": "kNoCompression", "lz4": "kLZ4Compression", "zstd": "kZSTD"}
 
 
 def _options(tuning: Tuning) -> tuple[Options, dict[str, Options]]:
     """The options of the database and of each column family."""
-    cache = Cache(tuning.cache_bytes)
     small = min(tuning.memtable_bytes, 16_777_216)
-    database, blocks = _load(tuning, cache, tuning.memtable_bytes, level0_files=8, bloom=False)
-    _, keys = _load(tuning, cache, small, level0_files=4, bloom=False)
-    _, records = _load(tuning, cache, small, level0_files=4, bloom=True)
-    return database, {BLOCKS: blocks, KEYS: keys, RECORDS: records}
-
-
-def _load(
-    tuning: Tuning, cache: Cache, memtable_bytes: int, *, level0_files: int, bloom: bool
-) -> tuple[Options, Options]:
     text = _OPTIONS_FILE.format(
         # A whole group and its framing stay in memory until `sync`.
         buffer_bytes=2 * tuning.group_bytes_max,
         wal_bytes=tuning.wal_bytes_max,
+    )
+    text += _family(RECORDS, tuning, small, level0_files=4, bloom=True)
+    text += _family(BLOCKS, tuning, tuning.memtable_bytes, level0_files=8, bloom=False)
+    text += _family(KEYS, tuning, small, level0_files=4, bloom=False)
+    with tempfile.TemporaryDirectory(prefix="rillnode-") as directory:
+        Path(directory, "OPTIONS-000001").write_text(text)
+        return Options.load_latest(
+            directory, env=Env(), ignore_unknown_options=True, cache=Cache(tuning.cache_bytes)
+        )
+
+
+def _family(
+    name: str, tuning: Tuning, memtable_bytes: int, *, level0_files: int, bloom: bool
+) -> str:
+    """The options of a column family."""
+    return _FAMILY.format(
+        name=name,
         memtable_bytes=memtable_bytes,
         compression=_COMPRESSION[tuning.compression],
         level0_files=level0_files,
@@ -358,9 +369,3 @@ def _load(
         file_bytes=2 * memtable_bytes,
         filter="bloomfilter:10:false" if bloom else "nullptr",
     )
-    with tempfile.TemporaryDirectory(prefix="rillnode-") as directory:
-        Path(directory, "OPTIONS-000001").write_text(text)
-        database, families = Options.load_latest(
-            directory, env=Env(), ignore_unknown_options=True, cache=cache
-        )
-    return database, families["default"]

@@ -1,11 +1,13 @@
 """Each actor fails in one file, and the loads under which it does break no rule by themselves."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from contract_cases import (
     CASES,
+    LOADS,
     MUCH,
     RARE,
     ROOMS,
@@ -15,7 +17,9 @@ from contract_cases import (
     cases_of,
     contract_holds,
     id_of,
+    look_for_load,
     name_of,
+    record_of,
     with_node,
 )
 from rillnode.testing import actor_classes, message_types
@@ -42,3 +46,12 @@ def test_each_case_is_in_one_file() -> None:
 def test_the_contract_holds_where_spans_are_made_and_nothing_fails(load: Load) -> None:
     """Without spans `test_mailboxes.py` has it."""
     with_node(contract_holds, load, traced=True)
+
+
+@pytest.mark.long
+def test_what_is_written_down_is_the_smallest_load_that_comes_to_each_case(tmp_path: Path) -> None:
+    found = {id_of(case): record_of(look_for_load(case)) for case in sorted(CASES, key=id_of)}
+    lines = [f"  {json.dumps(case)}: {json.dumps(load)}" for case, load in found.items() if load]
+    file = tmp_path / LOADS.name
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    assert file.read_text() == LOADS.read_text(), f"copy {file} to {LOADS}"

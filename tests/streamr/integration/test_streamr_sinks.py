@@ -4,13 +4,13 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from command_line import call
 from nodes import node_config
 from npm_support import npm_packages
 from rillnode import streamr
@@ -148,9 +148,8 @@ def test_what_a_released_client_encrypts_is_typed(tmp_path: Path, generation: st
         f'decrypt = {{ streamr = "{keys.name}" }}\n'
         '[[table]]\nstreams = ["*"]\ndir = "typed"\ncolumns = { n = "int" }\n'
     )
-    command = ("-m", "rillnode", "table", "retry", "typed", "-c", str(tmp_path / "node.toml"))
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
-    assert done.stderr.endswith("typed: 6 rejects fit now, 0 do not\n"), done.stderr
+    done = call("table", "retry", "typed", "-c", tmp_path / "node.toml")
+    assert done.stderr.endswith(b"typed: 6 rejects fit now, 0 do not\n"), done.stderr
     assert sorted(row["n"] for row in rows(tmp_path / "typed")) == [*range(6)]
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import PathDistribution, packages_distributions
 from pathlib import Path
 from typing import Any, Final
@@ -104,6 +105,7 @@ def package(requirement: str) -> str:
     return re.split(r"[\[<>=,~! ]", requirement)[0].lower()
 
 
+@cache
 def modules_of_extras() -> set[str]:
     """The modules of the packages that only extras install; most are called as their package."""
     packages = {package(one) for group in EXTRAS.values() for one in group} - {"rillnode"}
