@@ -163,6 +163,8 @@ class Stream:
 
         Raises:
             ArgumentError: something is of another type.
+            StreamUnknown: `stream.unknown`, it was removed, or this client may not push to it; all
+                else that is asked of a stream says the same.
             RequestError: the node refused it, or a limit does: `entries.size`, `entries.key`,
                 `entries.headers`, `entries.header_name`; `stream.partition`, there is none of the
                 number.

@@ -157,7 +157,7 @@ def test_dead_letters_are_the_streams_owners() -> None:
         assert info.stream.owner == "friend"
         assert len(await entries(peer, "s.dead")) == 1
         (refusal,) = await worker.peer.ask(b"ST_S_0_s.dead", native.ReadRequest(1, 0, 1, 1))
-        assert refusal.code == "address.unknown"
+        assert refusal.code == "stream.unknown"
 
     with_core(test)
 
@@ -618,7 +618,7 @@ def test_a_right_that_ends_ends_the_work() -> None:
         assert texts(await other.take()) == [b"x"]
         await worker.take()
         assert [failure.code for failure in worker.failures] == ["queue.revoked"]
-        assert (await worker.settle(job))[0].code == "address.unknown"
+        assert (await worker.settle(job))[0].code == "stream.unknown"
 
     with_core(test)
 
@@ -719,7 +719,7 @@ def test_who_may_not_pull_knows_of_no_queue() -> None:
         await Worker(core).work()
         stranger = Worker(core, b"2", "stranger")
         await stranger.work()
-        assert [failure.code for failure in stranger.failures] == ["address.unknown"]
+        assert [failure.code for failure in stranger.failures] == ["stream.unknown"]
         listing = native.ListQueuesRequest(1, "", "", "")
         (found,) = await stranger.peer.ask(b"queues", listing)
         assert found == native.QueuesResponse(1, [], None)
