@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Final
 
 from rillnode.codecs import arguments, native
@@ -281,45 +282,65 @@ class NamedProducer:
         self._next = max(self._next, number + 1)
         return future
 
-    async def push_all(self, entries: Iterable[NewEntry], sequence: int) -> None:
+    async def push_all(
+        self,
+        items: Iterable[Data],
+        sequence: int,
+        *,
+        keys: Iterable[Key | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+    ) -> None:
         """Push entries that are numbered one after the other; all are durable when it returns.
 
         Those up to `last_sequence` are stored, and left out.
 
         Args:
-            entries: what is pushed.
+            items: the data of each.
             sequence: the number of the first.
+            keys: the key of each, or None; at least as many as items.
+            headers: the headers of each, or None; likewise.
 
         Raises:
+            ArgumentError: there are fewer keys or headers than items, or something is of another
+                type.
             RequestError: as `push`; entries before the one that was refused may be stored.
         """
-        stored = -1 if self.last_sequence is None else self.last_sequence
-        waiting: deque[asyncio.Future[int]] = deque()
-        size = 0
-        try:
-            arguments.several("entries", entries)
-            for number, entry in enumerate(entries, _checked_number(sequence)):
-                if not isinstance(entry, NewEntry):  # pyright: ignore[reportUnnecessaryIsInstance]
-                    raise arguments.refused("entries", "are NewEntry", entry)
-                if number <= stored:
-                    continue
-                keyed = entry if entry.key is not None or entry.headers else None
-                future = self._producer.push_numbered(entry.data, keyed, number, is_new=True)
-                self._next = max(self._next, number + 1)
-                waiting.append(future)
-                size += entry.size
-                if size > WINDOW_BYTES or len(waiting) >= _WINDOW_ENTRIES:
-                    await asyncio.gather(*waiting)
-                    waiting.clear()
-                    size = 0
-            await asyncio.gather(*waiting)
-        finally:
-            # Of several that fail, the first is raised.
-            await asyncio.gather(*waiting, return_exceptions=True)
+        entries = (new_entry(*parts) for parts in beside(items, keys, headers))
+        await push_numbered(self, entries, sequence)
+
+    def _push_new(self, entry: NewEntry, number: int) -> asyncio.Future[int]:
+        """Push an entry whose number is higher than all before."""
+        keyed = entry if entry.key is not None or entry.headers else None
+        future = self._producer.push_numbered(entry.data, keyed, number, is_new=True)
+        self._next = max(self._next, number + 1)
+        return future
 
     def _stored(self, number: int, index: int) -> None:
         if self.last_sequence is None or number > self.last_sequence:
             self.last_sequence, self.last_index = number, index
+
+
+async def push_numbered(
+    producer: NamedProducer, entries: Iterable[NewEntry], sequence: int
+) -> None:
+    """Push entries whose keys and headers are encoded already; as `NamedProducer.push_all`."""
+    stored = -1 if producer.last_sequence is None else producer.last_sequence
+    waiting: deque[asyncio.Future[int]] = deque()
+    size = 0
+    try:
+        for number, entry in enumerate(entries, _checked_number(sequence)):
+            if number <= stored:
+                continue
+            waiting.append(producer._push_new(entry, number))
+            size += entry.size
+            if size > WINDOW_BYTES or len(waiting) >= _WINDOW_ENTRIES:
+                await asyncio.gather(*waiting)
+                waiting.clear()
+                size = 0
+        await asyncio.gather(*waiting)
+    finally:
+        # Of several that fail, the first is raised.
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 class _Numbering(Producer):
@@ -422,6 +443,22 @@ class _Window:
         partition, size, confirm = self._under_way.popleft()
         self._next[partition] = await confirm
         self._bytes -= size
+
+
+def beside(
+    items: Iterable[Data],
+    keys: Iterable[Key | None] | None,
+    headers: Iterable[Headers | None] | None,
+) -> Iterator[tuple[Data, Key | None, Headers | None]]:
+    """Items with what belongs to each; what follows them is not looked at."""
+    their_keys = repeat(None) if keys is None else iter(arguments.several("keys", keys))
+    their_headers = repeat(None) if headers is None else iter(arguments.several("headers", headers))
+    for item in arguments.several("items", items):
+        try:
+            yield item, next(their_keys), next(their_headers)
+        except StopIteration:
+            text = "there are fewer keys or headers than items"
+            raise RequestError("client.argument", text) from None
 
 
 def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:

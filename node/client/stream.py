@@ -1,11 +1,10 @@
 """A stream as a client sees it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import repeat
 from typing import Final, Literal
 from weakref import WeakSet
 
@@ -27,7 +26,14 @@ from rillnode.node.client.consumer import (
     check_seconds,
 )
 from rillnode.node.client.group import OnPartitions, Sharing, Single
-from rillnode.node.client.producer import Data, NamedProducer, Producer, new_entry, push_keyed
+from rillnode.node.client.producer import (
+    Data,
+    NamedProducer,
+    Producer,
+    beside,
+    new_entry,
+    push_keyed,
+)
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT, Pusher
 from rillnode.node.client.reading import Opened, Reading, Terms
 from rillnode.node.client.session import Session
@@ -217,7 +223,7 @@ class Stream:
         """
         if keys is None and headers is None:
             return await self._producer(self._numbered(partition)).push_all(items)
-        entries = (new_entry(*parts) for parts in _beside(items, keys, headers))
+        entries = (new_entry(*parts) for parts in beside(items, keys, headers))
         return await push_keyed(
             self._producer, ((self._place(entry, partition), entry) for entry in entries)
         )
@@ -628,22 +634,6 @@ _Starts = Callable[[Sequence[int]], Awaitable[dict[int, int]]]
 def _before_end(extent: native.PartitionInfo, index: int) -> int:
     """The index that is so many before the end, `index` being below zero."""
     return max(extent.first_index, extent.next_index + index)
-
-
-def _beside(
-    items: Iterable[Data],
-    keys: Iterable[Key | None] | None,
-    headers: Iterable[Headers | None] | None,
-) -> Iterator[tuple[Data, Key | None, Headers | None]]:
-    """Items with what belongs to each; what follows them is not looked at."""
-    their_keys = repeat(None) if keys is None else iter(arguments.several("keys", keys))
-    their_headers = repeat(None) if headers is None else iter(arguments.several("headers", headers))
-    for item in arguments.several("items", items):
-        try:
-            yield item, next(their_keys), next(their_headers)
-        except StopIteration:
-            text = "there are fewer keys or headers than items"
-            raise RequestError("client.argument", text) from None
 
 
 async def open_producer(
