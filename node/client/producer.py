@@ -8,12 +8,13 @@ from functools import partial
 from itertools import repeat
 from typing import Final
 
+from rillnode.actors.core.streams.context import parse_stream_address
 from rillnode.codecs import arguments, native
 from rillnode.codecs.entries import NewEntry, Run, fits_block, pack_body, split_entries, split_items
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SEQUENCE_MAX
-from rillnode.node.client.appends import Block, Partition, Settle
+from rillnode.node.client.appends import Appends, Block, Partition, Settle
 from rillnode.node.client.session import Session
 
 _WINDOW_ENTRIES: Final = 10_000
@@ -22,6 +23,9 @@ WINDOW_BYTES: Final = 8_388_608
 
 Data = bytes | bytearray | memoryview
 """What an entry may be given as; what its owner may change is copied at once."""
+
+Note = Callable[[Sequence["asyncio.Future[int]"], RillnodeError], None]
+"""Takes futures that have failed."""
 
 UNNUMBERED: Final = -1
 """In the place of a number: it gets the partition's next one when it is sent."""
@@ -33,16 +37,18 @@ class _Waiting:
 
     Attributes:
         keyed: those of them with a key or headers, by place.
+        unheard: takes those that have failed.
     """
 
     sequence: int
     items: list[bytes]
     keyed: dict[int, NewEntry]
     futures: list["asyncio.Future[int]"]
+    unheard: Note
 
     def __call__(self, result: int | RillnodeError) -> None:
         """All were sent in one block, and have this outcome (`Settle`)."""
-        settle_each(self.futures, result)
+        settle_each(self.futures, self.unheard, result)
 
     def drop(self, count: int) -> None:
         """The first ones are sent."""
@@ -94,7 +100,7 @@ class Producer:
         future: asyncio.Future[int] = self._loop.create_future()
         waiting = self._waiting
         if waiting is None:
-            waiting = self._waiting = _Waiting(sequence, [], {}, [])
+            waiting = self._waiting = _Waiting(sequence, [], {}, [], self._note)
             if not self._before:
                 self._gather()
         if keyed is not None:
@@ -146,6 +152,10 @@ class Producer:
             self._waiting = None
         return before
 
+    def _note(self, futures: Sequence[asyncio.Future[int]], error: RillnodeError) -> None:
+        """These have failed."""
+        note_unheard(self._appends, self._partition, futures, error)
+
     def _gather(self) -> None:
         """Have what waits sent at the end of this turn, or when there is room for it."""
         if self._partition.room > 0:
@@ -175,7 +185,7 @@ class Producer:
         """Make blocks of what waits, until they are so many; what is left stays there."""
         done = 0
         for count, body, flags in _packed(waiting):
-            settle = partial(settle_each, waiting.futures[done : done + count])
+            settle = partial(settle_each, waiting.futures[done : done + count], self._note)
             sequence = waiting.sequence
             if sequence != UNNUMBERED:
                 sequence += done
@@ -527,12 +537,23 @@ def _checked_number(sequence: object) -> int:
     return sequence
 
 
-def settle_each(futures: Sequence[asyncio.Future[int]], result: int | RillnodeError) -> None:
-    """Give each entry of a block its index, or why it has none."""
+def note_unheard(
+    appends: Appends, to: Partition, futures: Sequence[asyncio.Future[int]], error: RillnodeError
+) -> None:
+    """Have it told in one line what has failed of all that nobody waits for."""
+    name, _ = parse_stream_address(to.address) or ("", 0)
+    appends.unheard.add(name, futures, error)
+
+
+def settle_each(
+    futures: Sequence[asyncio.Future[int]], note: Note, result: int | RillnodeError
+) -> None:
+    """Give each entry of a block its index, or why it has none; `note` is told of the latter."""
     if isinstance(result, RillnodeError):
         for future in futures:
             if not future.done():
                 future.set_exception(result)
+        note(futures, result)
         return
     for index, future in enumerate(futures, result):
         if not future.done():

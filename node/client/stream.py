@@ -189,7 +189,8 @@ class Stream:
 
         What is pushed in one turn of the event loop travels together. Entries of one partition
         are stored in the order of the calls. Nothing bounds what is unconfirmed; `pusher` does.
-        Arguments and errors as of `push`.
+        Arguments and errors as of `push`. Futures that the client's end or a link lost for good
+        leaves without an outcome fail; all that nobody waits for make one warning in the log.
         """
         if key is None and headers is None:
             number = 0 if partition is None else self._numbered(partition)
