@@ -172,6 +172,10 @@ that keep connections for reuse do so for some seconds."""
 UNUSED_CLOSE_SECONDS: Final = 300.0
 """How long a link that was dialled for messages stays open without any. Own choice."""
 
+SILENCE_SECONDS_MAX: Final = 300.0
+"""How long who serves a plug-in's TCP connection may wait for what it reads. Own choice: peers of
+such protocols, as of syslog, keep connections without a ping between messages."""
+
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a link that is being closed may take to write what is buffered."""
 

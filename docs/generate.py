@@ -228,7 +228,7 @@ end](#types-that-have-names). Unless a docstring says otherwise, calls belong on
 thread; `connect_blocking` is for programs without one.
 """
 
-_PUBLIC: Final = (
+PUBLIC: Final = (
     "rillnode",
     "rillnode.testing",
     "rillnode.testing.contract",
@@ -251,7 +251,7 @@ They are not to be imported: the signatures above are shorter with them.
 def python_page() -> str:
     """The reference of the Python interface, made of `__all__` and docstrings."""
     parts = [_MADE, _PYTHON_INTRO]
-    names = {module: sorted(import_module(module).__all__) for module in _PUBLIC}
+    names = {module: sorted(import_module(module).__all__) for module in PUBLIC}
     public: dict[type, str] = {}
     shown: list[object] = []
     for module, exported in names.items():

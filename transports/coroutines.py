@@ -3,10 +3,11 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-from rillnode.codecs.errors import RillnodeError
+from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.events import event_logger
-from rillnode.codecs.limits import CLOSE_SECONDS_MAX, CONNECTIONS_MAX
+from rillnode.codecs.limits import CLOSE_SECONDS_MAX, CONNECTIONS_MAX, SILENCE_SECONDS_MAX
 from rillnode.transports.tcp import bind_error
 from rillnode.transports.tcp_link import address_text
 
@@ -16,12 +17,65 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Serves one connection until it returns; then, and when it raises, the connection is closed."""
 
 
+class _Reader(asyncio.StreamReader):
+    """A reader that knows since when somebody waits for bytes.
+
+    What is not read yet is no silence of the peer, so only a wait counts, from its begin to its
+    end: bytes that come one by one do not make it longer.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._clock = loop.time
+        self.waits_since: float | None = None
+
+    async def _waited(self, read: Awaitable[bytes]) -> bytes:
+        self.waits_since = self._clock()
+        try:
+            return await read
+        finally:
+            self.waits_since = None
+
+    async def read(self, n: int = -1) -> bytes:
+        return await self._waited(super().read(n))
+
+    async def readuntil(self, *args: Any, **kwargs: Any) -> bytes:
+        return await self._waited(super().readuntil(*args, **kwargs))  # of `readline`, too
+
+    async def readexactly(self, n: int) -> bytes:
+        return await self._waited(super().readexactly(n))
+
+
+class _Silence:
+    """Ends the reads of a connection whose peer has said nothing for too long."""
+
+    def __init__(self, reader: _Reader, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._reader = reader
+        self._loop = loop
+        self._seconds = seconds
+        self._timer = loop.call_later(seconds, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        since, now = self._reader.waits_since, self._loop.time()
+        left = self._seconds if since is None else since + self._seconds - now
+        if left > 0.0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            text = f"the peer was silent for {self._seconds:g} s"
+            self._reader.set_exception(TransportError("link.idle", text))
+
+
 class CoroutineListener:
     """A bound TCP listener and the coroutines that serve its connections.
 
     What a coroutine raises ends its connection: an OSError or EOFError as the peer's doing, a
     RillnodeError counted by its code, a LimitOverrunError (what `readuntil` waits for does not end)
-    as `link.unfinished`, all else counted as `link.failed` and logged.
+    as `link.unfinished`, all else counted as `link.failed` and logged. Where it waits for bytes for
+    too long, its read raises `link.idle`.
 
     Attributes:
         group: none, as its connections are no links.
@@ -30,8 +84,9 @@ class CoroutineListener:
 
     group = None
 
-    def __init__(self, serve: Serve, connections_max: int) -> None:
+    def __init__(self, serve: Serve, connections_max: int, silence_seconds: float | None) -> None:
         self._serve = serve
+        self._silence_seconds = silence_seconds
         self._connections_max = connections_max
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -40,7 +95,12 @@ class CoroutineListener:
     async def bind(self, host: str, port: int) -> None:
         """Begin to listen; see `serve_connections`."""
         try:
-            self._server = await asyncio.start_server(self._accept, host, port)
+            loop = asyncio.get_running_loop()
+
+            def accepted() -> asyncio.StreamReaderProtocol:
+                return asyncio.StreamReaderProtocol(_Reader(loop), self._accept, loop=loop)
+
+            self._server = await loop.create_server(accepted, host, port)
         except OSError as error:
             raise bind_error(host, port, error) from error
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
@@ -77,6 +137,9 @@ class CoroutineListener:
         task.add_done_callback(self._tasks.discard)
 
     async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seconds, silence = self._silence_seconds, None
+        if seconds is not None and isinstance(reader, _Reader):
+            silence = _Silence(reader, asyncio.get_running_loop(), seconds)
         try:
             await self._serve(reader, writer)
         except (OSError, EOFError):
@@ -89,6 +152,8 @@ class CoroutineListener:
             self.counters["link.failed"] += 1
             logger.exception("connection_failed")
         finally:
+            if silence is not None:
+                silence.stop()
             writer.close()
             try:
                 async with asyncio.timeout(CLOSE_SECONDS_MAX):
@@ -100,7 +165,12 @@ class CoroutineListener:
 
 
 async def serve_connections(
-    host: str, port: int, serve: Serve, *, connections_max: int = CONNECTIONS_MAX
+    host: str,
+    port: int,
+    serve: Serve,
+    *,
+    connections_max: int = CONNECTIONS_MAX,
+    silence_seconds: float | None = SILENCE_SECONDS_MAX,
 ) -> CoroutineListener:
     """Bind `host:port` (port 0: any free one) and have a coroutine serve each connection.
 
@@ -110,10 +180,13 @@ async def serve_connections(
         serve: makes the coroutines.
         connections_max: connections at one time; further ones are closed, and counted as
             `link.limit`.
+        silence_seconds: how long a read may wait for all that it asks for, from the first one on;
+            then it raises, the connection is closed, and that is counted as `link.idle`. None: for
+            ever, where peers only listen.
 
     Raises:
         TransportError: the address cannot be bound; the text says what to do.
     """
-    listener = CoroutineListener(serve, connections_max)
+    listener = CoroutineListener(serve, connections_max, silence_seconds)
     await listener.bind(host, port)
     return listener

@@ -67,7 +67,13 @@ def key_after(key: bytes, index: int) -> bytes:
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream's limits; None means no limit. The tightest one wins."""
+    """A stream's limits; None means no limit. The tightest one wins.
+
+    Attributes:
+        seconds: entries older than this are dropped; None: they are kept however old they are.
+        entries_max: entries kept in each partition; None: any number.
+        bytes_max: bytes of data kept in each partition; None: any number.
+    """
 
     seconds: float | None = None
     entries_max: int | None = None

@@ -42,7 +42,13 @@ class LocatedServers(Struct):
 
 
 class LocatedBroker(Struct):
-    """A broker, and where it says that it is."""
+    """A broker, and where it says that it is.
+
+    Attributes:
+        content: where it is.
+        peer_id: its public key.
+        sig: its signature of that; None: it has not signed it.
+    """
 
     content: LocatedServers
     peer_id: PublicKey

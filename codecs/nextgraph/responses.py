@@ -43,7 +43,12 @@ class TopicSyncRes(Struct):
 
 
 class BlocksFound(Struct):
-    """The blocks that the broker has, and those that it has not."""
+    """The blocks that the broker has, and those that it has not.
+
+    Attributes:
+        found: ids of the blocks that it has.
+        missing: ids of those that it has not.
+    """
 
     found: list[BlockId]
     missing: list[BlockId]

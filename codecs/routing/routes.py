@@ -37,7 +37,12 @@ _TYPE: Final = re.compile("[0-9]{1,20}")
 
 
 class Address(NamedTuple):
-    """One hop of a route: hashable, and as cheap as a tuple."""
+    """One hop of a route: hashable, and as cheap as a tuple.
+
+    Attributes:
+        type: 0 of what is on the node itself; others are those of transports.
+        value: the address's bytes.
+    """
 
     type: int
     value: bytes

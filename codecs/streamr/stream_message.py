@@ -57,6 +57,14 @@ class MessageId(NamedTuple):
 
     `publisher_id` keeps the case it came in: it is compared without case, but sent as it is.
     Versions 28 and 29 and the specification's 30 have no chains: `chain_id` is empty.
+
+    Attributes:
+        stream_id: the stream's id.
+        partition: the stream's partition.
+        timestamp: when its publisher has made it.
+        sequence: tells it from others of the same millisecond.
+        publisher_id: the publisher's address.
+        chain_id: names the publisher's chain of messages.
     """
 
     stream_id: str

@@ -17,6 +17,7 @@ from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.codecs.limits import APPENDS_MAX, APPENDS_UNDER_WAY_MAX
 from rillnode.node.client.messages import failure_of
 from rillnode.node.client.repeating import OnResponse
+from rillnode.node.client.unheard import Unheard
 
 APPENDER: Final = b"appender"
 
@@ -117,9 +118,13 @@ class Appends:
     Args:
         session: asks the node.
         producer: the id that it has made up.
+
+    Attributes:
+        unheard: what was pushed, and has failed with the session.
     """
 
     def __init__(self, session: Asks, producer: bytes) -> None:
+        self.unheard = Unheard()
         self._session = session
         self._producer = producer
         # By address; what is not in use any more is taken out when there are so many.

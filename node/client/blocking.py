@@ -543,6 +543,7 @@ class BlockingProducer(_Face[NamedProducer]):
         return self._behind.last_index
 
     push = blocking(NamedProducer.push)
+    push_all = blocking(NamedProducer.push_all)
 
 
 class BlockingStream(_Face[Stream]):

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from rillnode.codecs import arguments, native
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.codecs.events import event_logger
 from rillnode.codecs.routing.routes import Route
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import (
@@ -19,10 +20,15 @@ from rillnode.node.client.subscription import (
 )
 from rillnode.node.iteration import Iteration
 
+logger = event_logger("rillnode.node.client")
+
 WINDOWS_BYTES: Final = 67_108_864
 """What a node may send ahead of all streams together, as far as their number is known by then."""
 
 WINDOW_BYTES_MIN: Final = 16_384
+
+AWAY_MAX: Final = 10_000
+"""Streams that are not followed at the moment, and whose positions are kept."""
 
 ENDED: Final = frozenset(
     ("stream.removed", "stream.unknown", "address.unknown", "subscription.revoked")
@@ -85,7 +91,9 @@ class Following(Iteration[Followed]):
         Beside a stream's partitions, `created_at` tells when it was created, in milliseconds since
         1970. It can be written as JSON. As `start` of another `follow` it goes on there, and from
         their first entry on with streams that are not in it, or were removed and created anew.
-        Streams that this client may not follow at the moment stay in it.
+        Streams that this client may not follow at the moment stay in it: the last 10,000, or as
+        many as `start` has named. Those before them are left out, with a warning in the log, and
+        begin with their first entry if they come again.
         """
         return self._streams.position()
 
@@ -175,6 +183,10 @@ class _Streams(Follower):
         self._session = session
         # Positions in streams that are not followed now, or not yet.
         self._saved = _checked(start)
+        # Those of them that are not followed, the one that has been away for the longest first.
+        self._away = dict.fromkeys(self._saved)
+        self._away_max = max(AWAY_MAX, len(self._away))
+        self._has_warned = False
         # Those that are there already begin at the end; those that are made later do not. Nothing
         # is given before they are known: a position without one would begin with its first entry.
         self._at_end = self._held = start == "end"
@@ -242,6 +254,18 @@ class _Streams(Follower):
             else:  # it goes on there if it may be followed again
                 self._saved[part.stream] = self._position_in(part.stream)
                 self._forget(part.stream)
+                self._away[part.stream] = None
+                self._bound_away()
+
+    def _bound_away(self) -> None:
+        """Keep no position of what has been away for the longest, where it is too much."""
+        while len(self._away) > self._away_max:
+            longest = next(iter(self._away))
+            del self._away[longest], self._saved[longest]
+            if not self._has_warned:
+                self._has_warned = True
+                extra = {"stream": longest, "kept": self._away_max}
+                logger.warning("position_forgotten", extra=extra)
 
     def _told(self, response: native.WatchStreamsResponse) -> None:
         """Follow streams that there are, and partitions that are more now."""
@@ -251,6 +275,7 @@ class _Streams(Follower):
             if self._created.get(info.name, info.created_at) != info.created_at:
                 self._remove(info.name)  # and it was made anew
             self._created[info.name] = info.created_at
+            self._away.pop(info.name, None)
             followed = self.positions.setdefault(info.name, {})
             saved = self._saved.get(info.name, {})
             if saved.setdefault(CREATED_AT, info.created_at) != info.created_at:
@@ -274,6 +299,7 @@ class _Streams(Follower):
     def _remove(self, stream: str) -> None:
         """Follow a stream no more, of which a position says nothing about a later one."""
         self._saved.pop(stream, None)
+        self._away.pop(stream, None)
         self._forget(stream)
 
     def _forget(self, stream: str) -> None:

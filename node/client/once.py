@@ -18,7 +18,7 @@ from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keyed import Headers, Key
 from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, ONCE_EPOCH
 from rillnode.node.client.appends import Block, Partition
-from rillnode.node.client.producer import Data, new_entry, settle_each
+from rillnode.node.client.producer import Data, new_entry, note_unheard, settle_each
 from rillnode.node.client.session import Session
 
 KEY_CHARACTERS_MAX: Final = 255
@@ -78,8 +78,9 @@ class Once:
         for partition, run in self._runs.items():
             to = Partition(stream_address(stream, partition), 0, self._id, epoch)
             body, flags = run.pack()
+            note = partial(note_unheard, self._session.appends, to)
             mine = futures[partition] = [loop.create_future() for _ in run.entries]
-            blocks.append(Block.to(to, len(mine), body, partial(settle_each, mine), 0, flags))
+            blocks.append(Block.to(to, len(mine), body, partial(settle_each, mine, note), 0, flags))
         self._session.appends.send(blocks)
         left = {partition: iter(mine) for partition, mine in futures.items()}
         return [(partition, next(left[partition])) for partition in self._order]

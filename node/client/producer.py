@@ -2,17 +2,19 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Final
 
+from rillnode.actors.core.streams.context import parse_stream_address
 from rillnode.codecs import arguments, native
 from rillnode.codecs.entries import NewEntry, Run, fits_block, pack_body, split_entries, split_items
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.keyed import Headers, Key, encode_headers, encode_key
 from rillnode.codecs.limits import ENTRY_BYTES_MAX, SEQUENCE_MAX
-from rillnode.node.client.appends import Block, Partition, Settle
+from rillnode.node.client.appends import Appends, Block, Partition, Settle
 from rillnode.node.client.session import Session
 
 _WINDOW_ENTRIES: Final = 10_000
@@ -21,6 +23,9 @@ WINDOW_BYTES: Final = 8_388_608
 
 Data = bytes | bytearray | memoryview
 """What an entry may be given as; what its owner may change is copied at once."""
+
+Note = Callable[[Sequence["asyncio.Future[int]"], RillnodeError], None]
+"""Takes futures that have failed."""
 
 UNNUMBERED: Final = -1
 """In the place of a number: it gets the partition's next one when it is sent."""
@@ -32,16 +37,18 @@ class _Waiting:
 
     Attributes:
         keyed: those of them with a key or headers, by place.
+        unheard: takes those that have failed.
     """
 
     sequence: int
     items: list[bytes]
     keyed: dict[int, NewEntry]
     futures: list["asyncio.Future[int]"]
+    unheard: Note
 
     def __call__(self, result: int | RillnodeError) -> None:
         """All were sent in one block, and have this outcome (`Settle`)."""
-        settle_each(self.futures, result)
+        settle_each(self.futures, self.unheard, result)
 
     def drop(self, count: int) -> None:
         """The first ones are sent."""
@@ -93,7 +100,7 @@ class Producer:
         future: asyncio.Future[int] = self._loop.create_future()
         waiting = self._waiting
         if waiting is None:
-            waiting = self._waiting = _Waiting(sequence, [], {}, [])
+            waiting = self._waiting = _Waiting(sequence, [], {}, [], self._note)
             if not self._before:
                 self._gather()
         if keyed is not None:
@@ -145,6 +152,10 @@ class Producer:
             self._waiting = None
         return before
 
+    def _note(self, futures: Sequence[asyncio.Future[int]], error: RillnodeError) -> None:
+        """These have failed."""
+        note_unheard(self._appends, self._partition, futures, error)
+
     def _gather(self) -> None:
         """Have what waits sent at the end of this turn, or when there is room for it."""
         if self._partition.room > 0:
@@ -174,7 +185,7 @@ class Producer:
         """Make blocks of what waits, until they are so many; what is left stays there."""
         done = 0
         for count, body, flags in _packed(waiting):
-            settle = partial(settle_each, waiting.futures[done : done + count])
+            settle = partial(settle_each, waiting.futures[done : done + count], self._note)
             sequence = waiting.sequence
             if sequence != UNNUMBERED:
                 sequence += done
@@ -281,45 +292,65 @@ class NamedProducer:
         self._next = max(self._next, number + 1)
         return future
 
-    async def push_all(self, entries: Iterable[NewEntry], sequence: int) -> None:
+    async def push_all(
+        self,
+        items: Iterable[Data],
+        sequence: int,
+        *,
+        keys: Iterable[Key | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+    ) -> None:
         """Push entries that are numbered one after the other; all are durable when it returns.
 
         Those up to `last_sequence` are stored, and left out.
 
         Args:
-            entries: what is pushed.
+            items: the data of each.
             sequence: the number of the first.
+            keys: the key of each, or None; at least as many as items.
+            headers: the headers of each, or None; likewise.
 
         Raises:
+            ArgumentError: there are fewer keys or headers than items, or something is of another
+                type.
             RequestError: as `push`; entries before the one that was refused may be stored.
         """
-        stored = -1 if self.last_sequence is None else self.last_sequence
-        waiting: deque[asyncio.Future[int]] = deque()
-        size = 0
-        try:
-            arguments.several("entries", entries)
-            for number, entry in enumerate(entries, _checked_number(sequence)):
-                if not isinstance(entry, NewEntry):  # pyright: ignore[reportUnnecessaryIsInstance]
-                    raise arguments.refused("entries", "are NewEntry", entry)
-                if number <= stored:
-                    continue
-                keyed = entry if entry.key is not None or entry.headers else None
-                future = self._producer.push_numbered(entry.data, keyed, number, is_new=True)
-                self._next = max(self._next, number + 1)
-                waiting.append(future)
-                size += entry.size
-                if size > WINDOW_BYTES or len(waiting) >= _WINDOW_ENTRIES:
-                    await asyncio.gather(*waiting)
-                    waiting.clear()
-                    size = 0
-            await asyncio.gather(*waiting)
-        finally:
-            # Of several that fail, the first is raised.
-            await asyncio.gather(*waiting, return_exceptions=True)
+        entries = (new_entry(*parts) for parts in beside(items, keys, headers))
+        await push_numbered(self, entries, sequence)
+
+    def _push_new(self, entry: NewEntry, number: int) -> asyncio.Future[int]:
+        """Push an entry whose number is higher than all before."""
+        keyed = entry if entry.key is not None or entry.headers else None
+        future = self._producer.push_numbered(entry.data, keyed, number, is_new=True)
+        self._next = max(self._next, number + 1)
+        return future
 
     def _stored(self, number: int, index: int) -> None:
         if self.last_sequence is None or number > self.last_sequence:
             self.last_sequence, self.last_index = number, index
+
+
+async def push_numbered(
+    producer: NamedProducer, entries: Iterable[NewEntry], sequence: int
+) -> None:
+    """Push entries whose keys and headers are encoded already; as `NamedProducer.push_all`."""
+    stored = -1 if producer.last_sequence is None else producer.last_sequence
+    waiting: deque[asyncio.Future[int]] = deque()
+    size = 0
+    try:
+        for number, entry in enumerate(entries, _checked_number(sequence)):
+            if number <= stored:
+                continue
+            waiting.append(producer._push_new(entry, number))
+            size += entry.size
+            if size > WINDOW_BYTES or len(waiting) >= _WINDOW_ENTRIES:
+                await asyncio.gather(*waiting)
+                waiting.clear()
+                size = 0
+        await asyncio.gather(*waiting)
+    finally:
+        # Of several that fail, the first is raised.
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 class _Numbering(Producer):
@@ -424,6 +455,22 @@ class _Window:
         self._bytes -= size
 
 
+def beside(
+    items: Iterable[Data],
+    keys: Iterable[Key | None] | None,
+    headers: Iterable[Headers | None] | None,
+) -> Iterator[tuple[Data, Key | None, Headers | None]]:
+    """Items with what belongs to each; what follows them is not looked at."""
+    their_keys = repeat(None) if keys is None else iter(arguments.several("keys", keys))
+    their_headers = repeat(None) if headers is None else iter(arguments.several("headers", headers))
+    for item in arguments.several("items", items):
+        try:
+            yield item, next(their_keys), next(their_headers)
+        except StopIteration:
+            text = "there are fewer keys or headers than items"
+            raise RequestError("client.argument", text) from None
+
+
 def new_entry(data: Data, key: Key | None, headers: Headers | None) -> NewEntry:
     """An entry as its parts say.
 
@@ -490,12 +537,23 @@ def _checked_number(sequence: object) -> int:
     return sequence
 
 
-def settle_each(futures: Sequence[asyncio.Future[int]], result: int | RillnodeError) -> None:
-    """Give each entry of a block its index, or why it has none."""
+def note_unheard(
+    appends: Appends, to: Partition, futures: Sequence[asyncio.Future[int]], error: RillnodeError
+) -> None:
+    """Have it told in one line what has failed of all that nobody waits for."""
+    name, _ = parse_stream_address(to.address) or ("", 0)
+    appends.unheard.add(name, futures, error)
+
+
+def settle_each(
+    futures: Sequence[asyncio.Future[int]], note: Note, result: int | RillnodeError
+) -> None:
+    """Give each entry of a block its index, or why it has none; `note` is told of the latter."""
     if isinstance(result, RillnodeError):
         for future in futures:
             if not future.done():
                 future.set_exception(result)
+        note(futures, result)
         return
     for index, future in enumerate(futures, result):
         if not future.done():

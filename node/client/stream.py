@@ -1,11 +1,10 @@
 """A stream as a client sees it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import repeat
 from typing import Final, Literal
 from weakref import WeakSet
 
@@ -27,7 +26,14 @@ from rillnode.node.client.consumer import (
     check_seconds,
 )
 from rillnode.node.client.group import OnPartitions, Sharing, Single
-from rillnode.node.client.producer import Data, NamedProducer, Producer, new_entry, push_keyed
+from rillnode.node.client.producer import (
+    Data,
+    NamedProducer,
+    Producer,
+    beside,
+    new_entry,
+    push_keyed,
+)
 from rillnode.node.client.pusher import IN_FLIGHT as PUSHES_IN_FLIGHT, Pusher
 from rillnode.node.client.reading import Opened, Reading, Terms
 from rillnode.node.client.session import Session
@@ -163,6 +169,8 @@ class Stream:
 
         Raises:
             ArgumentError: something is of another type.
+            StreamUnknown: `stream.unknown`, it was removed, or this client may not push to it; all
+                else that is asked of a stream says the same.
             RequestError: the node refused it, or a limit does: `entries.size`, `entries.key`,
                 `entries.headers`, `entries.header_name`; `stream.partition`, there is none of the
                 number.
@@ -181,7 +189,8 @@ class Stream:
 
         What is pushed in one turn of the event loop travels together. Entries of one partition
         are stored in the order of the calls. Nothing bounds what is unconfirmed; `pusher` does.
-        Arguments and errors as of `push`.
+        Arguments and errors as of `push`. Futures that the client's end or a link lost for good
+        leaves without an outcome fail; all that nobody waits for make one warning in the log.
         """
         if key is None and headers is None:
             number = 0 if partition is None else self._numbered(partition)
@@ -215,7 +224,7 @@ class Stream:
         """
         if keys is None and headers is None:
             return await self._producer(self._numbered(partition)).push_all(items)
-        entries = (new_entry(*parts) for parts in _beside(items, keys, headers))
+        entries = (new_entry(*parts) for parts in beside(items, keys, headers))
         return await push_keyed(
             self._producer, ((self._place(entry, partition), entry) for entry in entries)
         )
@@ -626,22 +635,6 @@ _Starts = Callable[[Sequence[int]], Awaitable[dict[int, int]]]
 def _before_end(extent: native.PartitionInfo, index: int) -> int:
     """The index that is so many before the end, `index` being below zero."""
     return max(extent.first_index, extent.next_index + index)
-
-
-def _beside(
-    items: Iterable[Data],
-    keys: Iterable[Key | None] | None,
-    headers: Iterable[Headers | None] | None,
-) -> Iterator[tuple[Data, Key | None, Headers | None]]:
-    """Items with what belongs to each; what follows them is not looked at."""
-    their_keys = repeat(None) if keys is None else iter(arguments.several("keys", keys))
-    their_headers = repeat(None) if headers is None else iter(arguments.several("headers", headers))
-    for item in arguments.several("items", items):
-        try:
-            yield item, next(their_keys), next(their_headers)
-        except StopIteration:
-            text = "there are fewer keys or headers than items"
-            raise RequestError("client.argument", text) from None
 
 
 async def open_producer(

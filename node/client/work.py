@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from rillnode.actors.core.queues.names import parse_queue_address
 from rillnode.codecs import arguments, native
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError, TransportError
@@ -614,6 +615,7 @@ class _Worker:
         """Tell who waits what has become of their words, and send the next."""
         del self._askings[asking.number]
         refused = set(late)
+        unheard: list[asyncio.Future[None]] = []
         for at, word in enumerate(asking.words):
             told = word.told
             if error is None and at not in refused:
@@ -627,7 +629,13 @@ class _Worker:
                 self._open.add(job)  # it may be said again
             if told is not None and not told.done():
                 told.set_exception(error or late_error(_place_of(job)))
-                told.exception()  # nobody has to look at it
+                if isinstance(error, TransportError):
+                    unheard.append(told)
+                else:
+                    told.exception()  # nobody has to look at it
+        if unheard and error is not None:
+            stream, _ = parse_queue_address(self._address) or ("", "")
+            self._session.appends.unheard.add(stream, unheard, error)
         if asking.begun is None:
             self._send_soon()
         elif self._leaving is not None and not self._leaving.done():

@@ -57,7 +57,14 @@ class Violation:
 
 
 class Event(NamedTuple):
-    """Something that happened, for the time line."""
+    """Something that happened, for the time line.
+
+    Attributes:
+        at: seconds of virtual time since the run began.
+        who: whom it befell.
+        what: of which kind it is.
+        text: what happened.
+    """
 
     at: float
     who: str

@@ -21,6 +21,7 @@ from rillnode.codecs.errors import ConfigError, ProducerFenced, RequestError, St
 from rillnode.codecs.keys import Identity
 from rillnode.node.client.client import noise_connect, noise_follow
 from rillnode.node.client.loop_thread import LoopThread
+from rillnode.node.client.producer import push_numbered
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import describe, open_producer
 from rillnode.node.keys.files import read_key
@@ -297,7 +298,7 @@ class StreamsClient:
             for attempt in range(FENCED_MAX):
                 opened = await open_producer(session, address, partition, producer)
                 try:
-                    await opened.push_all(entries, first)
+                    await push_numbered(opened, entries, first)
                 except ProducerFenced:
                     # Another attempt of the same task: it pushes the same, by the same numbers.
                     if attempt == FENCED_MAX - 1:

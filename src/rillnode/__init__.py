@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rillnode.actors.apps.context import Context
     from rillnode.actors.apps.endpoint import ActorRef, Ended
     from rillnode.actors.apps.messages import ActorReply, Answer, Message
+    from rillnode.actors.log.records import Retention
     from rillnode.codecs.channel_key import ChannelKey
     from rillnode.codecs.dead_letters import DeadLetter
     from rillnode.codecs.entries import Entry, EntryKind
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         TransportError,
     )
     from rillnode.codecs.keys import Identity
+    from rillnode.codecs.routing.routes import Address
     from rillnode.node.client import (
         About,
         BlockingClient,
@@ -102,6 +104,7 @@ __all__ = [
     "ActorError",
     "ActorRef",
     "ActorReply",
+    "Address",
     "AddressError",
     "AddressUnknown",
     "Answer",
@@ -167,6 +170,7 @@ __all__ = [
     "QueueWorker",
     "QuotaError",
     "RequestError",
+    "Retention",
     "RillnodeError",
     "SavedIndex",
     "SecureChannel",
@@ -220,7 +224,9 @@ _HOMES: Final = {
         "StreamUnknown",
         "TransportError",
     ),
+    "rillnode.actors.log.records": ("Retention",),
     "rillnode.codecs.keys": ("Identity",),
+    "rillnode.codecs.routing.routes": ("Address",),
     "rillnode.codecs.channel_key": ("ChannelKey",),
     "rillnode.codecs.dead_letters": ("DeadLetter",),
     "rillnode.node.client": (

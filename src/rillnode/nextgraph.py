@@ -12,9 +12,10 @@ from rillnode.node.installed import needs_extra
 try:
     from rillnode.codecs.keys import Identity
     from rillnode.codecs.nextgraph.blocks import Block, block_id
-    from rillnode.codecs.nextgraph.bootstrap import parse_invitation
+    from rillnode.codecs.nextgraph.bootstrap import Invitation, parse_invitation
     from rillnode.codecs.nextgraph.commits import CommitHeader
     from rillnode.codecs.nextgraph.events import Event
+    from rillnode.codecs.nextgraph.inbox import LocatedBroker
     from rillnode.codecs.nextgraph.objects import Object, join_object, split_object
     from rillnode.codecs.nextgraph.overlays import (
         convergence_key,
@@ -22,8 +23,10 @@ try:
         outer_overlay,
         repo_hash,
     )
+    from rillnode.codecs.nextgraph.responses import BlocksFound
     from rillnode.codecs.nextgraph.text_ids import format_id, parse_id
     from rillnode.codecs.nextgraph.types import (
+        GlobalOverlay,
         InnerOverlay,
         ObjectRef,
         OuterOverlay,
@@ -51,14 +54,18 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "Block",
+    "BlocksFound",
     "Branch",
     "Client",
     "CommitHeader",
     "Event",
+    "GlobalOverlay",
     "Identity",
     "Inbox",
     "Inboxes",
     "InnerOverlay",
+    "Invitation",
+    "LocatedBroker",
     "Object",
     "ObjectRef",
     "Objects",

@@ -11,6 +11,7 @@ from rillnode.node.installed import needs_extra
 try:
     from rillnode.codecs.streamr.encryption import GroupKey
     from rillnode.codecs.streamr.ethereum import EthereumKey
+    from rillnode.codecs.streamr.stream_message import MessageId
     from rillnode.node.streamr.client import (
         Client,
         From,
@@ -34,6 +35,7 @@ __all__ = [
     "GroupKey",
     "Last",
     "Message",
+    "MessageId",
     "Operation",
     "Permission",
     "Range",

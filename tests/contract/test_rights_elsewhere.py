@@ -85,6 +85,6 @@ async def test_a_right_that_is_taken_away_ends_at_a_node_that(
                 await anext(following)
             assert caught.value.code == "subscription.revoked"
             for ask in (partial(stream.pull, 0, 10), partial(stream.push, b'{"n": 4}')):
-                assert await refusal(ask) in ("address.unknown", "stream.denied")
+                assert await refusal(ask) in ("stream.unknown", "stream.denied")
         stored = [entry.data for entry in await mine.pull(0, 10)]
         assert stored == [b'{"n": 1}', b'{"n": 2}']

@@ -39,4 +39,4 @@ def explain_refusal(access: Access, address: bytes, origin: Origin, _: bytes) ->
     """Say what is missing to who is kept out."""
     stream = (parse_group_address(address) or ("",))[0]
     verb = lacking(access, origin.principal, stream)
-    return not_granted("address.unknown", origin.principal, verb, stream) if verb else UNKNOWN
+    return not_granted("stream.unknown", origin.principal, verb, stream) if verb else UNKNOWN

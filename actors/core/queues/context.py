@@ -96,7 +96,7 @@ class QueueContext:
 
     def unknown_to(self, origin: Origin) -> RequestError:
         """What is told to who may not."""
-        return not_granted("address.unknown", origin.principal, "pull", self.stream)
+        return not_granted("stream.unknown", origin.principal, "pull", self.stream)
 
     def answer(self, origin: Origin, route: Route, payload: bytes) -> None:
         """Send one message."""

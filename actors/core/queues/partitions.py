@@ -20,7 +20,7 @@ AHEAD_MAX: Final = 16
 """Of so many partitions so much is read before it is looked at."""
 
 AHEAD_SECONDS: Final = 1.0
-"""After this long what was read is read again: the stream may not keep it any more."""
+"""After this long what was read is read again: another node may have trimmed the stream."""
 
 
 class Ahead:
@@ -141,11 +141,13 @@ class Partitions:
     async def next_entries(self, state: QueueState, partition: int) -> Ahead:
         """The entries of a partition that were not looked at, as far as they are read.
 
-        The stream keeps them, or did `AHEAD_SECONDS` ago.
+        The stream keeps them as far as this node knows; in a log that nodes share it did
+        `AHEAD_SECONDS` ago.
         """
         ahead, index = self._ahead[partition], state.next_index(partition)
         now = self._queue.monotonic()
-        if ahead.index <= index and now < ahead.good_until:
+        first = self._queue.shared.followers.first_index(self.logs[partition])
+        if ahead.index <= index and first <= index and now < ahead.good_until:
             ahead.pass_to(index)
             if ahead:
                 return ahead

@@ -66,7 +66,7 @@ def explain_queue_refusal(address: bytes, origin: Origin, _: bytes) -> RillnodeE
     parsed = parse_queue_address(address)
     if parsed is None:
         return UNKNOWN
-    return not_granted("address.unknown", origin.principal, "pull", parsed[0])
+    return not_granted("stream.unknown", origin.principal, "pull", parsed[0])
 
 
 async def listed_queues(

@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 from rillnode.actors.core.delivery import Delivery, Origin
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.router import UNKNOWN
-from rillnode.actors.core.streams.answers import failed, invalid_request
+from rillnode.actors.core.streams.answers import failed, invalid_request, unknown_stream
 from rillnode.actors.core.streams.appending import Appends, Gathered, Part, Refused, was_stored
 from rillnode.actors.core.streams.context import (
     ADDRESS_PREFIX,
@@ -322,7 +322,9 @@ class AppenderActor(Worker):
         parsed = parse_stream_address(address)
         if parsed is None:
             return UNKNOWN
-        return not_granted("address.unknown", self._principal, "push", parsed[0])
+        if self._may_push(parsed[0]):
+            return unknown_stream(parsed[0])
+        return not_granted("stream.unknown", self._principal, "push", parsed[0])
 
     def _stored(self, appends: Sequence[Append]) -> None:
         for append in appends:

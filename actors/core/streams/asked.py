@@ -33,6 +33,7 @@ NEEDS: Final[Mapping[type, Verb]] = {
     PullRequest: "pull",
     native.ReadRequest: "pull",
     native.SearchRequest: "pull",
+    native.LocateRequest: "pull",  # or whoever may subscribe, see `is_allowed`
     native.SubscribeRequest: "subscribe",
     native.UnsubscribeRequest: "subscribe",
     native.AppendRequest: "push",

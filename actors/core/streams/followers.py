@@ -40,6 +40,7 @@ class Followers:
 
     def __init__(self) -> None:
         self._of: dict[int, Cells] = {}
+        self._firsts: dict[int, int] = {}  # of those that were trimmed meanwhile
         self._asked: dict[tuple[int, Asker], Cell] = {}
         self.begun: Callable[[int], object] | None = None
 
@@ -78,6 +79,7 @@ class Followers:
             cells.discard(cell)
             if not cells:
                 del self._of[log]
+                self._firsts.pop(log, None)
 
     def asked(self, log: int, asker: Asker) -> Cell | None:
         """The actor that follows a log for who has asked for that."""
@@ -97,7 +99,17 @@ class Followers:
         if gone is not None:  # it has failed before it could say so
             self.remove(log, gone)
 
+    def trimmed(self, log: int, first_index: int) -> None:
+        """Note where a log begins that this node has trimmed, for who follows it to ask."""
+        if log in self._of:
+            self._firsts[log] = first_index
+
+    def first_index(self, log: int) -> int:
+        """Where a followed log begins at least; other nodes of a shared log may have trimmed it."""
+        return self._firsts.get(log, 0)
+
     def removed(self, log: int) -> None:
         """Tell who follows a log that its stream is no more, and forget them."""
+        self._firsts.pop(log, None)
         for cell in self._of.pop(log, ()):
             cell.base.post(cell, Removed(log))

@@ -261,6 +261,7 @@ class Named:
         self._shared.known = None
         trim = Trim(token=record.owner, log=log_id(record.id, partition), before=before)
         await write(self._records.context.store, trim, done=self._records.written)
+        self._records.context.followers.trimmed(trim.log, trim.extent.first_index)
         return trim.extent.first_index
 
     def _known(self) -> Found | None:

@@ -62,4 +62,4 @@ def explain_refusal(address: bytes, origin: Origin, payload: bytes) -> RillnodeE
         verb = None
     if not name or verb is None:
         return UNKNOWN
-    return not_granted("address.unknown", origin.principal, verb, name)
+    return not_granted("stream.unknown", origin.principal, verb, name)

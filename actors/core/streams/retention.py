@@ -205,6 +205,7 @@ class RetentionActor(Worker):
                 self._limited.pop(record.id, None)
 
     def _trimmed(self, record: StreamRecord, partition: int, trim: Trim) -> None:
+        self._context.followers.trimmed(trim.log, trim.extent.first_index)
         if self._context.quotas.enabled:
             self._context.quotas.keeps(record.owner, trim.log, trim.extent)
         logger.info(

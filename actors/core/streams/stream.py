@@ -2,7 +2,7 @@
 
 An instance is made by the first message for its address, and asks the store for the stream's record
 before it serves that message; others wait in the mailbox meanwhile. Where there is no such stream
-nobody is told more than of any unknown address, and the actor goes again.
+who may know of it is told so, others as if there were one, and the actor goes again.
 
 All pushes of one mailbox turn become one append; they are confirmed when the store has made them
 durable. What a native client's producer has numbered is stored once (`actors/log/producers.py`);
@@ -171,8 +171,10 @@ class StreamActor(Worker):
         if isinstance(error, StoreError):
             # Who has come so far may know the stream: not known is not "there is none".
             self._context.router.refuse(error.code, message, error)
+        elif self._context.access.verbs(message.origin.principal, self._name):
+            self._context.router.undeliverable("unknown_address", message, error)
         else:
-            self._context.router.undeliverable("unknown_address", message)
+            self._context.router.keep_out(self._own_address, message)
         self._leave_later()
 
     def _forget(self) -> None:

@@ -105,7 +105,14 @@ class Doing:
 
 @dataclass
 class FormSite:
-    """A node, a client of it over an encrypted link, and what its actors have done."""
+    """A node, a client of it over an encrypted link, and what its actors have done.
+
+    Attributes:
+        node: the node.
+        client: the client.
+        given: what `Node.spawn` is given: the class of actors and its arguments.
+        deeds: what the actors have done.
+    """
 
     node: Node
     client: Client

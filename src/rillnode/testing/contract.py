@@ -4,7 +4,9 @@ from rillnode.node.testing.contract.actor_forms import (
     ActorFormContract,
     Deeds,
     Doing,
+    FormSite,
     RefusingFormContract,
+    Replies,
     StatefulFormContract,
     ToldToFail,
     WaitingFormContract,
@@ -27,8 +29,8 @@ from rillnode.node.testing.contract.clients import (
     RepeatingClientContract,
 )
 from rillnode.node.testing.contract.engines import EngineContract, TimedEngineContract
-from rillnode.node.testing.contract.engines.parts import Engine
-from rillnode.node.testing.contract.links import LinkContract, SizedLinkContract
+from rillnode.node.testing.contract.engines.parts import Engine, Letters
+from rillnode.node.testing.contract.links import LinkContract, Recorder, SizedLinkContract
 from rillnode.node.testing.contract.plug_ins import PlugInContract, Used
 from rillnode.node.testing.contract.shared_logs import SharedLogContract, SharedLogSite
 from rillnode.node.testing.contract.stores import (
@@ -37,6 +39,7 @@ from rillnode.node.testing.contract.stores import (
     StoreOnEngineContract,
 )
 from rillnode.node.testing.contract.stores.driver import StoreDriver, ThreadedDriver
+from rillnode.transports.links import LinkLimits
 
 __all__ = [
     "ActorContract",
@@ -53,11 +56,16 @@ __all__ = [
     "Engine",
     "EngineContract",
     "FollowingClientContract",
+    "FormSite",
+    "Letters",
     "LinkContract",
+    "LinkLimits",
     "Place",
     "PlugInContract",
+    "Recorder",
     "RefusingFormContract",
     "RepeatingClientContract",
+    "Replies",
     "RestingActorContract",
     "Sample",
     "SharedLogContract",

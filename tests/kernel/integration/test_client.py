@@ -373,7 +373,7 @@ def test_without_a_grant_a_stream_is_as_if_it_were_not_there(tmp_path: Path) -> 
         await mine.push(b"x")
         with pytest.raises(RequestError) as caught:
             await mine.pull()
-        assert caught.value.code == "address.unknown"
+        assert caught.value.code == "stream.unknown"
         assert [info.name for info in await client.streams()] == ["mine"]
         with pytest.raises(RequestError):
             await client.status()

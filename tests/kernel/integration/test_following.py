@@ -14,7 +14,13 @@ from msgspec.structs import replace
 from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.errors import RequestError
-from rillnode.node.client import BlockingFollowing, Client, Following, connect_blocking
+from rillnode.node.client import (
+    BlockingFollowing,
+    Client,
+    Following,
+    connect_blocking,
+    following as following_module,
+)
 from rillnode.node.client.loop_thread import LoopThread
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
@@ -222,6 +228,42 @@ def test_a_stream_goes_on_where_it_was_when_its_grant_comes_back(tmp_path: Path)
             assert await take(following, 4) == [*both, ("s.c", b"0"), ("s.c", b"1")]
 
     with_node(tmp_path, talk, to("s.a"), to("s.b"))
+
+
+def test_so_many_positions_are_kept_of_what_may_not_be_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def to(streams: str) -> GrantTable:
+        who = f"noise:{CLIENT.public_hex}"
+        return GrantTable(who=who, streams=streams, may=("subscribe",))
+
+    monkeypatch.setattr(following_module, "AWAY_MAX", 2)
+    lost = {f"s.{number}" for number in range(5)}
+
+    async def talk(node: Node, client: Client) -> None:
+        for name in (*lost, "s.kept"):
+            await push(node.client, name, b"0")
+        async with client.follow("s.*", start="start") as following:
+            assert len(await take(following, 6)) == 6
+            node.reload(replace(node.config, grants=(to("s.kept"),)))
+            await until(lambda: following.streams == ("s.kept",))
+            position = following.position
+            away = position.keys() & lost
+            assert (len(away), len(position)) == (2, 3)
+            (warning,) = [one for one in caplog.records if one.msg == "position_forgotten"]
+            assert (vars(warning)["stream"] in lost - away, vars(warning)["kept"]) == (True, 2)
+            node.reload(replace(node.config, grants=(to("s.*"),)))
+            # Those that were left out begin with their first entry.
+            assert await take(following, 3) == [(name, b"0") for name in sorted(lost - away)]
+            await nothing_comes(following)
+            everything = following.position
+        # What is begun with is kept, however much it is.
+        node.reload(replace(node.config, grants=(to("s.kept"),)))
+        async with client.follow("s.*", start=everything) as following:
+            await begin(following, "s.kept")
+            assert following.position == everything
+
+    with_node(tmp_path, talk, to("s.*"))
 
 
 async def test_what_was_fetched_of_a_removed_stream_moves_no_position_in_a_later_one(

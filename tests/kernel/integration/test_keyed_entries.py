@@ -317,3 +317,17 @@ async def test_as_many_headers_as_there_may_be(client: Client) -> None:
     entries = await stream.pull(0, 500)
     assert {entry.key for entry in entries} == {key}
     assert all(entry.headers == headers for entry in entries)
+
+
+async def test_a_named_producer_pushes_many_with_keys_and_leaves_out_what_is_stored(
+    tmp_path: Path,
+) -> None:
+    async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
+        stream = await client.stream("s")
+        producer = await stream.producer("m7")
+        await producer.push_all([b"0", b"1"], 0, keys=["a", None], headers=[{"h": "x"}, None])
+        again = await stream.producer("m7")
+        await again.push_all([b"0", b"1", b"2"], 0, keys=["a", None, "c"])
+        found = [(entry.data, entry.key, entry.headers) for entry in await stream.pull()]
+        assert found == [(b"0", b"a", {"h": b"x"}), (b"1", None, {}), (b"2", b"c", {})]
+        assert again.last_sequence == 2

@@ -1,17 +1,20 @@
 """Removing, administering and growing streams of a running node, over sockets and restarts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
 
 from coroutines import handed_by
-from nodes import connect_to, node_config
+from nodes import CLIENT, connect_to, node_config
 from ockam_peer import OckamPeer
+from rillnode import BlockingStream, Stream, StreamUnknown, connect_blocking
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
@@ -39,6 +42,7 @@ from rillnode.codecs.routing.stream_admin import (
     encode_request as encode_admin,
 )
 from rillnode.node.config import Config, GrantTable, QuotaTable, StreamTable
+from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 
 
@@ -213,3 +217,109 @@ async def kept_bytes_count(node: Node) -> None:
             confirm = decode_response((await peer.ask(b"ST_S_0_logs/a", push)).payload)
             assert isinstance(confirm, PushConfirm)
             status = confirm.status
+
+
+_ASKS: Final[Mapping[str, Callable[[Stream], Awaitable[object]]]] = {
+    "push": lambda stream: stream.push(b"x"),
+    "push with a key": lambda stream: stream.push(b"x", key="k"),
+    "push_nowait": lambda stream: stream.push_nowait(b"x"),
+    "push_many": lambda stream: stream.push_many([b"x", b"y"]),
+    "push_many with keys": lambda stream: stream.push_many([b"x", b"y"], keys=["a", "b"]),
+    "pusher": lambda stream: _push_by_pusher(stream),
+    "producer": lambda stream: stream.producer("p"),
+    "pull": lambda stream: stream.pull(),
+    "pull from the end": lambda stream: stream.pull(-1),
+    "pull where": lambda stream: stream.pull(where="n > 1"),
+    "index_at": lambda stream: stream.index_at(timedelta(0)),
+    "tail": lambda stream: anext(stream.tail()),
+    "tail from the start": lambda stream: anext(stream.tail(start="start")),
+    "tail from a time": lambda stream: anext(stream.tail(start=timedelta(0))),
+    "batches": lambda stream: anext(stream.batches()),
+    "batches where": lambda stream: anext(stream.batches(where="n > 1")),
+    "consumer": lambda stream: anext(stream.consumer("c")),
+    "consumer in a group": lambda stream: anext(stream.consumer("g", group=True)),
+    "work": lambda stream: stream.work("q").next(),
+}
+"""All that a stream can be asked for."""
+
+
+async def _push_by_pusher(stream: Stream) -> None:
+    async with stream.pusher() as pusher:
+        await pusher.push(b"x")
+
+
+async def _codes_of(asked: Mapping[str, Awaitable[object]]) -> dict[str, tuple[type, str]]:
+    """What was raised by each, one after the other."""
+    found: dict[str, tuple[type, str]] = {}
+    for what, awaited in asked.items():
+        with pytest.raises(StreamUnknown) as caught:
+            async with asyncio.timeout(10):
+                await awaited
+        found[what] = type(caught.value), caught.value.code
+    return found
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+async def test_what_is_asked_of_a_removed_stream_says_that_there_is_none(
+    node: Node, is_used: bool
+) -> None:
+    """By a handle of before, over a link and within the process."""
+    async with await connect_to(node) as client:
+        for opener in (client, node.client):
+            stream = await opener.stream("s", partitions=2)
+            producer = await stream.producer("named")
+            others = await opener.open_streams([f"other-{number}" for number in range(5)])
+            if is_used:
+                await producer.push(b"x")
+                await asyncio.gather(*(one.push(b"x") for one in (stream, *others)))
+            await client.remove("s")
+            asked = {what: ask(stream) for what, ask in _ASKS.items()}
+            asked["push of a named producer"] = producer.push(b"x")
+            asked["push_nowait of one"] = producer.push_nowait(b"x")
+            found = await _codes_of(asked)
+            assert set(found.values()) == {(StreamUnknown, "stream.unknown")}, found
+            # With others' in one request, which are stored.
+            mixed = [one.push_nowait(b"y") for one in (*others, stream)]
+            *stored, refused = await asyncio.gather(*mixed, return_exceptions=True)
+            assert stored == [int(is_used)] * 5
+            assert isinstance(refused, StreamUnknown)
+            for one in others:
+                await client.remove(one.name)
+
+
+async def test_a_removed_stream_is_unknown_to_blocking_clients(node: Node, tmp_path: Path) -> None:
+    key_file = tmp_path / "client.key"
+    write_key(key_file, CLIENT)
+
+    def ask() -> dict[str, str]:
+        url = f"noise://{node.addresses()['noise']}"
+        with connect_blocking(url, key_file=key_file, node_identity=node.identity) as client:
+            stream = client.stream("s")
+            producer = stream.producer("named")
+            client.remove("s")
+            asks: Mapping[str, Callable[[], object]] = {
+                "push": lambda: stream.push(b"x"),
+                "push_many": lambda: stream.push_many([b"x"]),
+                "pusher": lambda: _push_blocking(stream),
+                "producer": lambda: stream.producer("p"),
+                "push of a producer": lambda: producer.push(b"x"),
+                "pull": lambda: stream.pull(),
+                "index_at": lambda: stream.index_at(timedelta(0)),
+                "tail": lambda: next(stream.tail()),
+                "consumer": lambda: next(stream.consumer("c")),
+                "work": lambda: stream.work("q").next(),
+            }
+            codes: dict[str, str] = {}
+            for what, asked in asks.items():
+                with pytest.raises(StreamUnknown) as caught:
+                    asked()
+                codes[what] = caught.value.code
+            return codes
+
+    found = await asyncio.to_thread(ask)
+    assert set(found.values()) == {"stream.unknown"}, found
+
+
+def _push_blocking(stream: BlockingStream) -> None:
+    with stream.pusher() as pusher:
+        pusher.push(b"x").result()

@@ -196,8 +196,13 @@ TABLE: Final[dict[str, tuple[dict[str, Any], Wrong]]] = {
         {"data": BYTES, "sequence": (*WHOLE, -1), "key": KEY, "headers": HEADERS},
     ),
     "NamedProducer.push_all": (
-        {"entries": [], "sequence": 0},
-        {"entries": (*LIST, [5]), "sequence": (*WHOLE, -1)},
+        {"items": [b"x"], "sequence": 0},
+        {
+            "items": (*LIST, ["x"], [5], [b"x", 5]),
+            "sequence": (*WHOLE, -1),
+            "keys": (*LIST, [], [5]),
+            "headers": (*LIST, [], [5]),
+        },
     ),
 }
 """By class and verb: arguments that are right, and for each what is not."""

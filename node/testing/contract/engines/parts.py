@@ -31,7 +31,11 @@ Address = Any
 
 
 class Letters(Protocol):
-    """The dead letters of a system: the newest, oldest first, and how many of each kind."""
+    """The dead letters of a system: the newest, oldest first, and how many of each kind.
+
+    Attributes:
+        reasons: how many there have been, by their reason.
+    """
 
     reasons: Counter[Any]
 

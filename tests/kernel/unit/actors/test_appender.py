@@ -70,7 +70,7 @@ async def test_requests_of_one_link_keep_their_order_while_partitions_are_looked
     assert stored(core, 1) == stored(core, 2) == [b"%d" % n for n in range(5)]
 
 
-async def test_what_is_not_there_and_what_is_not_ones_own_look_the_same(core: Core) -> None:
+async def test_to_who_may_not_push_what_is_not_there_looks_the_same(core: Core) -> None:
     await made(core, "mine", "others")
     forget(core, "mine", "others")
     core.access.add(Grant(who="guest", streams="mine", may=frozenset({"push"})))
@@ -90,9 +90,11 @@ async def test_what_is_not_there_and_what_is_not_ones_own_look_the_same(core: Co
     names = ("mine", "others", "none", "hidden")
     (answer,) = await guest.ask(ADDRESS, many(*((name, [b"x"]) for name in names)))
     assert {(one.request_id, one.code) for one in answer.failures} == {
-        (n, "address.unknown") for n in (1, 2, 3)
+        (n, "stream.unknown") for n in (1, 2, 3)
     }
-    assert len({one.text for one in answer.failures}) == 1
+    texts = {one.request_id: one.text for one in answer.failures}
+    assert texts[1] == texts[3]
+    assert texts[2] == 'There is no stream "none": see `rillnode stream ls`'
     # Who may not push there does not even have it looked for.
     assert sorted(map(str, looked)) == ["mine", "none"]
     assert (stored(core, 1), stored(core, 2)) == ([b"x"], [])
@@ -105,9 +107,7 @@ async def test_a_right_that_was_taken_away_is_missed_at_once(core: Core) -> None
     guest = core.peer("guest")
     assert (await guest.ask(ADDRESS, many(("a", [b"1"]))))[0].failures == []
     core.access.replace([grant], [])
-    assert (await guest.ask(ADDRESS, many(("a", [b"2"]))))[0].failures[0].code == (
-        "address.unknown"
-    )
+    assert (await guest.ask(ADDRESS, many(("a", [b"2"]))))[0].failures[0].code == ("stream.unknown")
 
 
 async def test_bad_items_cost_only_themselves(core: Core) -> None:
@@ -122,8 +122,8 @@ async def test_bad_items_cost_only_themselves(core: Core) -> None:
     ]
     (answer,) = await peer.ask(ADDRESS, request)
     codes = {one.request_id: one.code for one in answer.failures}
-    unknown = dict.fromkeys((1, 3, 4, 5), "address.unknown")
-    assert codes == {0: "entries.count", **unknown}
+    unknown = dict.fromkeys((1, 4, 5), "address.unknown")
+    assert codes == {0: "entries.count", 3: "stream.unknown", **unknown}
     assert (answer.indexes[2], stored(core, 1)) == (0, [b"3"])
 
 
@@ -179,7 +179,7 @@ async def test_a_stream_removed_while_it_is_looked_for_gets_nothing(
     core.complete(held[0])
     await core.settle()
     (answer,) = [decode(one.payload) for one in peer.answers]
-    assert [one.code for one in answer.failures] == ([] if again else ["address.unknown"])
+    assert [one.code for one in answer.failures] == ([] if again else ["stream.unknown"])
     assert (stored(core, 1), stored(core, 2)) == ([], [b"1"] if again else [])
 
 

@@ -65,7 +65,7 @@ async def test_a_removed_stream_is_unknown_and_a_later_one_begins_with_index_0(c
     answers = await peer.ask("stream", native.DescribeRequest(2, "s"), REMOVE)
     assert [answer.code for answer in answers] == ["stream.unknown"] * 2
     failure = (await peer.ask(address, native.ReadRequest(3, 0, 9, 99)))[0]
-    assert failure.code == "address.unknown"
+    assert failure.code == "stream.unknown"
     assert await open_stream(peer) == address
     assert await peer.ask(address, PushRequest(1, b"new")) == [PushConfirm(1, Status.OK, 0)]
     assert await peer.ask(address, PullRequest(4, 0, 9)) == [PullResponse(4, [(0, b"new")])]
@@ -269,7 +269,7 @@ async def test_who_asks_an_actor_that_is_about_to_leave_is_answered(
     monkeypatch.undo()
     read_late(core, held[0])
     await core.settle()
-    assert said(decode(peer.answers[-1].payload)) == "address.unknown"
+    assert said(decode(peer.answers[-1].payload)) == "stream.unknown"
     core.clock.advance(MISSING_SECONDS + 0.1)
     await core.settle()
     assert core.router.lookup(address) is None

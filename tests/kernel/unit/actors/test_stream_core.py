@@ -126,7 +126,7 @@ def test_an_address_without_a_stream_is_unknown_until_there_is_one() -> None:
         peer = core.peer()
         address = stream_address("later", 0)
         read = native.ReadRequest(1, 0, 10, 1_000)
-        assert (await peer.ask(address, read))[0].code == "address.unknown"
+        assert (await peer.ask(address, read))[0].code == "stream.unknown"
         assert core.router.lookup(address) is not None
         await open_stream(peer, "later")
         assert isinstance((await peer.ask(address, read))[0], native.BlocksResponse)
@@ -173,7 +173,7 @@ def test_verbs_are_checked_one_by_one() -> None:
         )
         by_id = {answer.request_id: answer for answer in answers}
         assert isinstance(by_id[2], native.PositionResponse)
-        assert by_id[1].code == by_id[3].code == "address.unknown"
+        assert by_id[1].code == by_id[3].code == "stream.unknown"
 
     with_core(test)
 
@@ -474,7 +474,7 @@ def test_times_are_found_by_who_may_read(verb: Verb, is_told: bool) -> None:
         if is_told:
             assert answer == native.PositionResponse(1, 0)
         else:
-            assert answer.code == "address.unknown"
+            assert answer.code == "stream.unknown"
 
     with_core(test)
 

@@ -532,7 +532,7 @@ async def test_a_stream_that_is_not_there_leaves_no_actor_however_it_fails(core:
         with fail(StreamActor, message):
             answer = await client.ask(append(b"x"))
         assert answer.code == "actor.failed"
-    assert (await client.ask(append(b"x"))).code == "address.unknown"
+    assert (await client.ask(append(b"x"))).code == "stream.unknown"
     core.clock.advance(MISSING_SECONDS + 0.1)
     await core.settle()
     assert core.router.lookup(ADDRESS) is None

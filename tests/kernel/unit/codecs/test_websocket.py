@@ -1,6 +1,7 @@
 """Messages of a WebSocket are followed through their frames, however these are cut."""
 
 import random
+import sys
 
 import pytest
 
@@ -96,6 +97,7 @@ def test_where_reads_end_makes_no_difference(seed: int) -> None:
             chance.choice([TEXT, BINARY, MORE, PING]),
             bytes(size),
             final=chance.random() < 0.5,
+            masked=chance.random() < 0.5,
         )
         for size in sizes
     )
@@ -109,3 +111,29 @@ def test_where_reads_end_makes_no_difference(seed: int) -> None:
     assert at_once.feed(data) == ended
     assert at_once.held_bytes == in_pieces.held_bytes
     assert at_once.longest_bytes == in_pieces.longest_bytes
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("final", [True, False])
+@pytest.mark.parametrize("opcode", [MORE, TEXT, PING])
+def test_the_smallest_frames_cost_no_calls_of_their_own(
+    opcode: int, final: bool, masked: bool
+) -> None:
+    """A peer may send nothing else, half a million of them in a megabyte."""
+    scanner = MessageScanner()
+    data = frame(opcode, b"", final=final, masked=masked) * 10_000
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        ended = scanner.feed(data)
+    finally:
+        sys.setprofile(before)
+    assert ended == (final and opcode != PING)
+    assert scanner.held_bytes == (0 if final or opcode == PING else len(data))
+    assert calls < 10

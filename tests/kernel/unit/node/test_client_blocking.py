@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 ONLY_ASYNCHRONOUS = {
     "batches", "checkpoint", "close", "closes", "console_ticket", "done_nowait", "iterate_streams",
-    "open_calls", "ping", "push_all", "push_nowait", "run_sink", "stream", "unconfirmed",
+    "open_calls", "ping", "push_nowait", "run_sink", "stream", "unconfirmed",
 }  # fmt: skip
 """What has no blocking face, or is another thing there."""
 

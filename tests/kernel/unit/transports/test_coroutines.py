@@ -140,3 +140,69 @@ async def test_an_address_in_use_is_told() -> None:
     assert refused.value.code == "listen.in_use"
     assert isinstance(refused.value.__cause__, OSError)
     assert refused.value.__cause__.errno == errno.EADDRINUSE
+
+
+async def by_bytes(reader: Reader, writer: Writer) -> None:
+    while data := await reader.readexactly(2):
+        writer.write(data)
+
+
+async def by_pieces(reader: Reader, writer: Writer) -> None:
+    while data := await reader.read(100):
+        writer.write(data)
+
+
+async def by_lines(reader: Reader, writer: Writer) -> None:
+    async for line in reader:
+        writer.write(line)
+
+
+async def by_ends(reader: Reader, writer: Writer) -> None:
+    while True:
+        writer.write(await reader.readuntil(b"\n"))
+
+
+@pytest.mark.parametrize("serve", [echo, by_bytes, by_pieces, by_lines, by_ends])
+@pytest.mark.parametrize("said", [b"", b"a\n", b"a\nb"])
+async def test_who_is_silent_for_too_long_is_closed_and_counted(
+    serve: Callable[[Reader, Writer], Awaitable[None]], said: bytes
+) -> None:
+    listener = await serve_connections("127.0.0.1", 0, serve, silence_seconds=0.1)
+    reader, writer = await connect(listener.address)
+    writer.write(said)
+    async with asyncio.timeout(10.0):
+        assert (await reader.read())[:2] == said[:2]
+    assert listener.counters == {"link.idle": 1}
+    await until(lambda: listener.link_count == 0)
+    writer.close()
+    await listener.close()
+
+
+async def test_a_message_that_never_ends_is_silence_and_one_that_waits_unread_is_none() -> None:
+    async def slow(reader: Reader, writer: Writer) -> None:
+        while line := await reader.readline():
+            await asyncio.sleep(0.5)  # it is the plug-in that takes long
+            writer.write(line)
+
+    listener = await serve_connections("127.0.0.1", 0, slow, silence_seconds=0.2)
+    reader, writer = await connect(listener.address)
+    writer.write(b"a\nb\n")
+    assert [await reader.readline(), await reader.readline()] == [b"a\n", b"b\n"]
+    assert not listener.counters
+    async with asyncio.timeout(10.0):
+        while not listener.counters:  # byte by byte, and never a line
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+    assert listener.counters == {"link.idle": 1}
+    writer.close()
+    await listener.close()
+
+
+async def test_who_only_listens_may_be_silent_where_that_is_said() -> None:
+    listener = await serve_connections("127.0.0.1", 0, echo, silence_seconds=None)
+    reader, writer = await connect(listener.address)
+    await asyncio.sleep(0.2)
+    writer.write(b"a\n")
+    assert await reader.readline() == b"a\n"
+    writer.close()
+    await listener.close()

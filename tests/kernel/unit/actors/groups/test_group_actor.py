@@ -259,7 +259,7 @@ async def test_a_member_that_loses_its_right_is_out(core: Core) -> None:
     await core.settle()
     three.look()
     assert three.failures == ["group.revoked"]
-    assert (await three.beat()).code == "address.unknown"
+    assert (await three.beat()).code == "stream.unknown"
     await pass_time(core, LEASE_SECONDS - 0.25, one, two)
     assert len(one.held | two.held) == 3  # until it must have heard
     await pass_time(core, 0.25, one, two)

@@ -21,13 +21,24 @@ from queue_support import (
     texts,
 )
 from rillnode.actors.core.access import Grant
+from rillnode.actors.core.queues import partitions
 from rillnode.actors.core.queues.members import GRACE_SECONDS
 from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.core.queues.partitions import AHEAD_SECONDS
 from rillnode.actors.core.queues.record import QueueRecord
 from rillnode.actors.core.queues.state import WORKER_KEPT_MS, QueueState
 from rillnode.actors.core.quotas import Quota
-from rillnode.actors.log import Operation, PutRecords, SavedIndexKey, SaveIndex, WriteOperation
+from rillnode.actors.core.streams.followers import Followers
+from rillnode.actors.core.streams.retention import SWEEP_SECONDS
+from rillnode.actors.core.streams.revising import EnsureStream
+from rillnode.actors.log import (
+    Operation,
+    PutRecords,
+    Retention,
+    SavedIndexKey,
+    SaveIndex,
+    WriteOperation,
+)
 from rillnode.codecs import native
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.entries import FLAG_HEADERS, FLAG_KEYS, pack_body
@@ -157,7 +168,7 @@ def test_dead_letters_are_the_streams_owners() -> None:
         assert info.stream.owner == "friend"
         assert len(await entries(peer, "s.dead")) == 1
         (refusal,) = await worker.peer.ask(b"ST_S_0_s.dead", native.ReadRequest(1, 0, 1, 1))
-        assert refusal.code == "address.unknown"
+        assert refusal.code == "stream.unknown"
 
     with_core(test)
 
@@ -574,7 +585,37 @@ def test_trimmed_entries_are_passed_over_and_counted() -> None:
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_what_was_read_ahead_is_not_given_once_it_is_trimmed(by_key: bool) -> None:
+@pytest.mark.parametrize("by_rule", [False, True])
+def test_what_was_read_ahead_is_not_given_from_when_it_is_trimmed(
+    monkeypatch: pytest.MonkeyPatch, by_key: bool, by_rule: bool
+) -> None:
+    monkeypatch.setattr(partitions, "AHEAD_SECONDS", 1e9)
+
+    async def test(core: Core) -> None:
+        peer = await opened(core, *[b"%d" % n for n in range(10)])
+        worker = Worker(core)
+        (job,) = await worker.work(in_flight=1, by_key=by_key)
+        if by_rule:
+            core.system.post(core.streams, EnsureStream("s", 1, Retention(entries_max=2)))
+            await core.settle()
+            core.clock.advance(SWEEP_SECONDS + 0.1)
+            await core.settle()
+        else:
+            await peer.ask(b"stream", native.TrimRequest(1, "s", 0, 8))
+        await worker.settle(job)
+        assert texts(worker.jobs) == [b"0", b"8"]
+        found = await shown(peer)
+        assert (found["trimmed"], found["depth"]) == (7, 2)
+
+    with_core(test)
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_what_was_read_ahead_is_not_given_a_second_after_another_node_has_trimmed_it(
+    monkeypatch: pytest.MonkeyPatch, by_key: bool
+) -> None:
+    monkeypatch.setattr(Followers, "trimmed", lambda *_: None)  # which this one does not hear of
+
     async def test(core: Core) -> None:
         peer = await opened(core, *[b"%d" % n for n in range(10)])
         worker = Worker(core)
@@ -618,7 +659,7 @@ def test_a_right_that_ends_ends_the_work() -> None:
         assert texts(await other.take()) == [b"x"]
         await worker.take()
         assert [failure.code for failure in worker.failures] == ["queue.revoked"]
-        assert (await worker.settle(job))[0].code == "address.unknown"
+        assert (await worker.settle(job))[0].code == "stream.unknown"
 
     with_core(test)
 
@@ -719,7 +760,7 @@ def test_who_may_not_pull_knows_of_no_queue() -> None:
         await Worker(core).work()
         stranger = Worker(core, b"2", "stranger")
         await stranger.work()
-        assert [failure.code for failure in stranger.failures] == ["address.unknown"]
+        assert [failure.code for failure in stranger.failures] == ["stream.unknown"]
         listing = native.ListQueuesRequest(1, "", "", "")
         (found,) = await stranger.peer.ask(b"queues", listing)
         assert found == native.QueuesResponse(1, [], None)
