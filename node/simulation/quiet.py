@@ -57,7 +57,9 @@ async def rest(world: World, history: History, programs: Iterable[Program], part
             history.broken("left-over", text)
         for text in remembered(machine.node.observed.system):
             history.broken("left-over", f"{name} has {text}")
-        if name in followed:
+    # Only then: nodes of one log have what is under way because of each other's entries.
+    for name, machine in world.nodes.items():
+        if name in followed and log_of(name) not in history.lost and machine.ready:
             await world.on(machine, _push(machine, followed[name], history, parts))
 
 

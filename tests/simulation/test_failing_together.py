@@ -5,11 +5,13 @@ The quick tests try each case alone, under the smallest load that comes to it.
 
 import asyncio
 from contextlib import ExitStack
+from itertools import cycle
 from random import Random
 from time import monotonic
 from typing import Final, get_args
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from contract_cases import (
     ALONE,
@@ -20,7 +22,6 @@ from contract_cases import (
     Load,
     contract_holds,
     costs_what_it_must,
-    each_of,
     id_of,
     load_together,
     reached,
@@ -38,8 +39,14 @@ RESTED_SECONDS: Final = 60.0
 """Virtual time in which who has failed is there again, though it pauses longer each time."""
 
 
+def before_or_after() -> list[ParameterSet]:
+    """Each case once, before its message or after it in turn: alone each is tried with both."""
+    found = zip(CASES, cycle(get_args(When)), strict=False)
+    return [pytest.param(case, when, id=f"{id_of(case)}, {when}") for case, when in found]
+
+
 @pytest.mark.long
-@each_of(CASES)
+@pytest.mark.parametrize(("case", "when"), before_or_after())
 def test_one_failure_under_all_clients_costs_what_it_must(case: Case, when: When) -> None:
     costs_what_it_must(case, when, load_together)
 

@@ -45,9 +45,9 @@ def test_no_rule_is_broken() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(0, 101, 20))
+@pytest.mark.parametrize("first", range(0, 60, 20))
 def test_no_rule_is_broken_by_many_seeds(first: int) -> None:
-    for seed in range(first, min(first + 20, 101)):
+    for seed in range(first, first + 20):
         assert Run(SCENARIO, seed).run().violations == [], f"seed {seed}"
 
 

@@ -8,7 +8,7 @@ it is looked for where nothing fails, by simulations, and by a long test under a
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -349,13 +349,6 @@ def load_together(case: Case) -> Load | None:
     A few cases are come to only by chance where much goes on.
     """
     return next((one for one in TOGETHER if comes_to(one, case)), None) or load_of(case)
-
-
-def each_of(cases: Iterable[Case]) -> pytest.MarkDecorator:
-    """Call a test with each `case`, and each time with `when` it fails."""
-    found = [(case, when) for case in cases for when in get_args(When)]
-    ids = [f"{id_of(case)}, {when}" for case, when in found]
-    return pytest.mark.parametrize(("case", "when"), found, ids=ids)
 
 
 def each_case_of(room: str) -> pytest.MarkDecorator:

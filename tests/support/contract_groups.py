@@ -81,7 +81,7 @@ class Grouped(Round):
 
 
 class Patterned(Round):
-    """Follows streams of a pattern, of which one is made and one removed meanwhile."""
+    """Follows streams of a pattern: one is made meanwhile, rights change, and one is removed."""
 
     async def talk(self) -> None:
         async with (
@@ -100,6 +100,7 @@ class Patterned(Round):
                     assert (await self.ask("follow", coming)).stream == f"{name}.b"
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
+                revise(self.network.running(self.second), self.number)
                 await self.once("remove", client.remove(f"{name}.a"))
                 await asyncio.sleep(FOLLOWING_SECONDS)
             await asyncio.sleep(FOLLOWING_SECONDS)

@@ -8,10 +8,11 @@ A simulation that is worth anything finds each of them.
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
+from msgspec import structs
 
 from rillnode.actors.core.delivery import Delivery
 from rillnode.actors.core.streams import asked, stream
@@ -353,7 +354,7 @@ def requests_deduplicated(patch: pytest.MonkeyPatch) -> None:
             if (delivery.origin.principal, bytes(wire.payload)) not in seen
         ]
         seen.update(((delivery.origin.principal, bytes(wire.payload)), None) for wire in fresh)
-        requests(self, replace(delivery, messages=fresh))
+        requests(self, structs.replace(delivery, messages=fresh))
 
     patch.setattr(StreamActor, "_take", once)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from planted_bugs import Patch, Planted, always, misread_pulls
 from rillnode.actors.core.access import VERBS, Access
@@ -96,7 +97,7 @@ def trims_nothing(patch: pytest.MonkeyPatch) -> None:
             log = self._logs.get(operation.log)
             apply(self, replace(operation, before=0))
             if log is not None:
-                operation.extent = replace(log.state.extent(), first_index=operation.before)
+                operation.extent = structs.replace(log.state.extent(), first_index=operation.before)
             return
         apply(self, operation)
 
@@ -223,7 +224,9 @@ def reads_end_early(patch: pytest.MonkeyPatch) -> None:
         read(self, operation)
         if len(operation.blocks) > 1:
             operation.blocks = operation.blocks[:-1]
-            operation.extent = replace(operation.extent, next_index=operation.blocks[-1].next_index)
+            operation.extent = structs.replace(
+                operation.extent, next_index=operation.blocks[-1].next_index
+            )
 
     patch.setattr(MemoryTables, "_read", short)
 
