@@ -210,12 +210,15 @@ class TestTablesOfPlugIns:
         storms = parse_config('name = "a"\n[[storm]]\nknots = 70\n[[storm]]', self.file)
         assert storms.each(Storm) == storms.tables == (Storm(knots=70), Storm())
         assert parse_config('name = "a"', self.file).tables == ()
+        traced = parse_config('name = "a"\nlog.trace = ["ockam", "weather"]', self.file)
+        assert traced.log.trace == ("ockam", "weather")
 
     @pytest.mark.parametrize(
         ("text", "said"),
         [
             ('[weather]\ndegrees = "warm"', r"node.toml:3: weather.degrees: .*a whole number"),
             ("[weather]", "is taken by noise"),
+            ('log.trace = ["storm"]', r"log.trace\[0\]: 'storm': expected noise, ockam or"),
             ("[[storm]]\n[[storm]]\nknots = 5", r"node.toml:4: storm\[1\].knots: is no storm"),
             ("[calm]", "is not the type of this table"),
             ("[fog]", r"\[fog\]: .* cannot be imported"),
