@@ -45,6 +45,7 @@ for name in ("Hub", "table"):
 """
 
 
+@pytest.mark.needs("ockam", "spark")
 @pytest.mark.parametrize(
     ("gone", "said"),
     [
