@@ -5,6 +5,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -14,13 +15,10 @@ import msgspec
 
 import actors_reference
 import messages_reference
-import openapi_document
-import tables_reference
 from error_codes import ErrorCode, error_codes
 from python_reference import described, stood_for
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.next_steps import NEXT_STEPS, step_of
-from rillnode.codecs.nextgraph.results import ProtocolCode, ResultCode
 from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import Exit
 from rillnode.node.config.describe import Key, Table, tables, toml_value
@@ -29,14 +27,10 @@ from rillnode.node.http.console import COMMANDS
 from rillnode.node.http.listener import PATHS
 from rillnode.node.installed import TABLES, installed, load
 from rillnode.node.metrics import every_metric
-from rillnode.node.simulation.faults import KINDS
-from rillnode.node.simulation.invariants import RULES
-from rillnode.node.simulation.scenario import Scenario
 
 # The planted mistakes lie with the tests, those of a plug-in in its folder.
 _TESTS: Final = Path(__file__).parent.parent / "tests"
 sys.path += [str(one) for one in (_TESTS / "support", *sorted(_TESTS.glob("*/support")))]
-every_planted_bug = import_module("every_planted_bug")
 
 REFERENCE: Final = Path(__file__).parent / "reference"
 _MADE: Final = "<!-- Made by docs/generate.py; change the code, not this page. -->\n"
@@ -228,12 +222,14 @@ end](#types-that-have-names). Unless a docstring says otherwise, calls belong on
 thread; `connect_blocking` is for programs without one.
 """
 
+_CLIENTS: Final = ("rillnode.streamr", "rillnode.nextgraph")
+"""Modules with a plug-in's client, named as the plug-in."""
+
 PUBLIC: Final = (
     "rillnode",
     "rillnode.testing",
     "rillnode.testing.contract",
-    "rillnode.streamr",
-    "rillnode.nextgraph",
+    *_CLIENTS,
     "rillnode.node.config",
 )
 
@@ -251,7 +247,9 @@ They are not to be imported: the signatures above are shorter with them.
 def python_page() -> str:
     """The reference of the Python interface, made of `__all__` and docstrings."""
     parts = [_MADE, _PYTHON_INTRO]
-    names = {module: sorted(import_module(module).__all__) for module in PUBLIC}
+    names = {
+        module: sorted(import_module(module).__all__) for module in PUBLIC if _is_public(module)
+    }
     public: dict[type, str] = {}
     shown: list[object] = []
     for module, exported in names.items():
@@ -272,6 +270,11 @@ def python_page() -> str:
     parts.append("\n## Tables of plug-ins\n\nFor `tables` of `Config`, each from its module.\n")
     parts += [described(one.__module__, one.__name__, public) for one in tables_of_plug_ins]
     return "".join(parts)
+
+
+def _is_public(module: str) -> bool:
+    """Whether it is there: the module of a client of a plug-in's is not, without its rooms."""
+    return module not in _CLIENTS or _is_there(f"rillnode.node.{module.rpartition('.')[2]}")
 
 
 def _parts(kind: type) -> list[type]:
@@ -364,13 +367,22 @@ def errors_page() -> str:
             parts += [
                 f"| `{one.code}` | {_classes(one)} | {_said(one, family)} |\n" for one in codes
             ]
-        if family == "nextgraph":
-            names = {code.name.lower() for kind in (ResultCode, ProtocolCode) for code in kind}
-            results = ", ".join(f"`nextgraph.{name}`" for name in sorted(names))
+        if kinds := _results_of(family):
+            names = {code.name.lower() for kind in kinds for code in kind}
+            results = ", ".join(f"`{family}.{name}`" for name in sorted(names))
             parts.append(
                 f"\nA broker's refusals have the names of its protocol's results: {results}.\n"
             )
     return "".join(parts)
+
+
+def _results_of(family: str) -> list[type[IntEnum]]:
+    """The results of a plug-in's protocol, whose refusals go by their names."""
+    try:
+        results = import_module(f"rillnode.codecs.{family}.results")
+    except ModuleNotFoundError:  # another family, or a clone without the plug-in
+        return []
+    return [results.ResultCode, results.ProtocolCode]
 
 
 def _classes(one: ErrorCode) -> str:
@@ -401,14 +413,19 @@ the rules that runs are checked against, and the mistakes that tests plant to se
 
 def simulation_page() -> str:
     """The reference of scenarios, of the rules, and of the mistakes that must break them."""
-    parts = [_MADE, _SIMULATION_INTRO, *_described_tables(tables(Scenario))]
+    faults, invariants, scenario = (
+        import_module(f"rillnode.node.simulation.{name}")
+        for name in ("faults", "invariants", "scenario")
+    )
+    planted = import_module("every_planted_bug")
+    parts = [_MADE, _SIMULATION_INTRO, *_described_tables(tables(scenario.Scenario))]
     parts.append("\n## Faults\n\n| kind | what happens |\n|---|---|\n")
-    parts += [f"| `{kind}` | {text} |\n" for kind, text in KINDS.items()]
+    parts += [f"| `{kind}` | {text} |\n" for kind, text in faults.KINDS.items()]
     parts.append('\nThe last four need `engine = "shared"` in `[store]`.\n')
     parts.append("\n## Rules\n\n| rule | demands |\n|---|---|\n")
-    parts += [f"| `{rule}` | {text} |\n" for rule, text in RULES.items()]
+    parts += [f"| `{rule}` | {text} |\n" for rule, text in invariants.RULES.items()]
     parts.append("\n## Planted mistakes\n\n| mistake | breaks one of |\n|---|---|\n")
-    for one in every_planted_bug.ALL:
+    for one in planted.ALL:
         rules = ", ".join(f"`{rule}`" for rule in one.rules)
         parts.append(f"| {str(one.patch.__doc__).rstrip('.')} | {rules} |\n")
     return "".join(parts)
@@ -416,7 +433,14 @@ def simulation_page() -> str:
 
 def lake_page() -> str:
     """The reference of what sinks write, and of the Spark format."""
-    return _MADE + tables_reference.page()
+    text: str = import_module("tables_reference").page()
+    return _MADE + text
+
+
+def openapi_page() -> str:
+    """The OpenAPI document of the HTTP door."""
+    text: str = import_module("openapi_document").page()
+    return text
 
 
 def actors_page() -> str:
@@ -429,7 +453,23 @@ def messages_page() -> str:
     return _MADE + messages_reference.page()
 
 
-PAGES: Final = {
+_ROOT: Final = Path(__file__).parents[1]
+
+
+def _is_there(module: str) -> bool:
+    """Whether a clone has the room of one of the project's modules."""
+    _, layer, room = module.split(".")[:3]
+    return (_ROOT / layer / room / "__init__.py").is_file()
+
+
+_OF_PLUG_INS: Final = {
+    "openapi.json": "gateway",
+    "simulation.md": "simulation",
+    "tables.md": "spark",
+}
+"""Pages that are about a plug-in, which are not made in a clone without it."""
+
+_EVERY: Final = {
     "actors.md": actors_page,
     "config.md": config_page,
     "cli.md": cli_page,
@@ -437,10 +477,16 @@ PAGES: Final = {
     "http.md": http_page,
     "messages.md": messages_page,
     "metrics.md": metrics_page,
-    "openapi.json": openapi_document.page,
+    "openapi.json": openapi_page,
     "python.md": python_page,
     "simulation.md": simulation_page,
     "tables.md": lake_page,
+}
+
+PAGES: Final = {
+    name: page
+    for name, page in _EVERY.items()
+    if name not in _OF_PLUG_INS or _is_there(f"rillnode.node.{_OF_PLUG_INS[name]}")
 }
 
 SERVED: Final = Path(__file__).parents[1] / "node" / "gateway" / "openapi.json"
@@ -450,13 +496,16 @@ SERVED: Final = Path(__file__).parents[1] / "node" / "gateway" / "openapi.json"
 def lacking() -> list[str]:
     """What of the plug-ins' parts that pyproject.toml names cannot be described, each with why.
 
-    Pages that were made all the same would be without the sections about it.
+    Pages that were made all the same would be without the sections about it. That is what a clone
+    wants from which a plug-in's rooms were deleted.
     """
-    text = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    text = (_ROOT / "pyproject.toml").read_text("utf-8")
     groups: dict[str, dict[str, str]] = tomllib.loads(text)["project"]["entry-points"]
     found: list[str] = []
     for group, named in groups.items():
-        for name in named if group.startswith("rillnode.") else ():
+        for name, value in named.items() if group.startswith("rillnode.") else ():
+            if not _is_there(value):
+                continue
             try:
                 load(group, name)
             except ConfigError as error:
@@ -469,4 +518,5 @@ if __name__ == "__main__":
         sys.exit("\n".join(("The pages would lack sections, so none was written:", *reasons)))
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page(), encoding="utf-8")
-    SERVED.write_text(openapi_document.served(), encoding="utf-8")
+    if "openapi.json" in PAGES:
+        SERVED.write_text(import_module("openapi_document").served(), encoding="utf-8")

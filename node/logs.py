@@ -5,9 +5,11 @@ import logging
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from rillnode.actors.core.links.tracing import PROTOCOLS, TRACE
+from rillnode.actors.core.links.tracing import TRACE
 from rillnode.codecs.events import Event, event_text, text_of
 from rillnode.node.config.tables import LogTable
+
+TRACES: Final = "rillnode.trace."
 
 logging.addLevelName(TRACE, "TRACE")
 
@@ -63,9 +65,11 @@ def configure_logs(table: LogTable, stream: TextIO) -> logging.Handler:
     logging.getLogger("rillnode").setLevel(table.level.upper())
     for layer, level in table.levels.items():
         logging.getLogger(f"rillnode.{layer}").setLevel(level.upper())
-    for protocol in PROTOCOLS:
-        chosen = TRACE if protocol in table.trace else logging.NOTSET
-        logging.getLogger(f"rillnode.trace.{protocol}").setLevel(chosen)
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith(TRACES):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+    for protocol in table.trace:
+        logging.getLogger(f"{TRACES}{protocol}").setLevel(TRACE)
     return handler
 
 

@@ -33,7 +33,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from rillnode.actors.core.links.connection import PeerContext
 from rillnode.actors.core.router import Router
@@ -143,6 +143,48 @@ class Document(NamedTuple):
     text: str
     answer: Callable[[Asked], Awaitable[Mapping[str, Any]]]
     is_data: bool = False
+
+
+ColumnKind = Literal["text", "words", "state", "count", "rate", "bytes", "seconds", "time"]
+
+COLUMN_KINDS: Final[tuple[ColumnKind, ...]] = get_args(ColumnKind)
+
+
+class Column(NamedTuple):
+    """A column of a table on the status page.
+
+    Attributes:
+        key: where its values are in the rows. None is shown as `-`.
+        kind: how they are shown: `text`; `words`, a long text, whose column is there while a row
+            has any; `state`, one word that is marked; numbers: `count`, `rate` (per second),
+            `bytes`, `seconds`, and `time`, milliseconds since 1970, as how long ago that was.
+        heading: what stands above it; empty: the key, with spaces for underscores.
+    """
+
+    key: str
+    kind: ColumnKind = "text"
+    heading: str = ""
+
+
+class PageTable(NamedTuple):
+    """A table that a plug-in adds to the status page, which draws it as those of the kernel.
+
+    Its rows are asked for every second while somebody looks, on the loop's thread, and may be at
+    any time: they are what the plug-in has in memory, and few.
+
+    Attributes:
+        name: of the table among the plug-in's: letters, digits, `-` and `_`.
+        title: stands above it.
+        columns: the first tells rows apart.
+        rows: makes them: objects as JSON has them, each with the keys of all columns.
+        empty: what stands in place of no rows, such as what would make some.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Callable[[], Sequence[Mapping[str, Any]]]
+    empty: str = "Nothing yet."
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +379,11 @@ class PlugIn:
     @property
     def documents(self) -> Sequence[Document]:
         """What the `http` listener serves of it; asked for at each start of the node."""
+        return ()
+
+    @property
+    def page_tables(self) -> Sequence[PageTable]:
+        """What the status page shows of it."""
         return ()
 
     def checks(self) -> Iterator[Check]:

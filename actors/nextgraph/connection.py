@@ -24,6 +24,7 @@ from rillnode.actors.core.links.link_actor import (
     link_named,
     nobody,
 )
+from rillnode.actors.core.links.tracing import Kind
 from rillnode.actors.core.streams.context import parse_stream_address, stream_address
 from rillnode.actors.engine.described import Described
 from rillnode.actors.nextgraph.actor import BrokerActor, logged
@@ -130,6 +131,10 @@ class BrokerEvents(LinkActorEvents[ClosingLink]):
         super().__init__(
             context.streams.system, lambda link: partial(ConnectionActor, context, link)
         )
+
+    def kind_of(self, link: ClosingLink) -> Kind:
+        """What all are in a trace: they are encrypted to the actor that holds the keys."""
+        return lambda _: "record"
 
 
 class ConnectionActor(BrokerActor):

@@ -5,6 +5,7 @@ follows on the same connection sees what was published before it. Nothing more i
 while much of what it has published is not durable yet, or much of what it is sent not taken.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from rillnode.actors.core.links.link_actor import (
     link_address,
     nobody,
 )
+from rillnode.actors.core.links.tracing import Kind
 from rillnode.actors.core.rights import Key, RightsChanged
 from rillnode.actors.core.room import Room
 from rillnode.actors.core.streams.context import parse_stream_address, stream_address
@@ -123,6 +125,9 @@ class Terms:
     survives_errors: bool = True
 
 
+_CONTROL: Final = re.compile(rb"\s*\[\s*(\d{1,3})\s*,\s*(\d{1,3})\s*[,\]]")
+
+
 class StreamrEvents(LinkActorEvents[FramedLink]):
     """The events of one WebSocket."""
 
@@ -140,6 +145,16 @@ class StreamrEvents(LinkActorEvents[FramedLink]):
             return partial(StreamrConnection, context, link, outlet, names_keys=terms.names_keys)
 
         super().__init__(context.streams.system, factory)
+
+    def kind_of(self, link: FramedLink) -> Kind:
+        """What names control messages: their version and type."""
+        return control_kind
+
+
+def control_kind(message: bytes) -> str:
+    """The name of a control message in a trace, read from its first two numbers."""
+    found = _CONTROL.match(message)
+    return f"control v{int(found[1])} type {int(found[2])}" if found else "unknown"
 
 
 class StreamrConnection(Worker):

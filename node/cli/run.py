@@ -71,9 +71,9 @@ def add(commands: Commands) -> None:
         help="everybody may do everything; loopback addresses only",
     )  # fmt: skip
     parser.add_argument(
-        "--trace", metavar="PROTOCOLS",
-        help="write a line for each message of noise, ockam, streamr or nextgraph, separated by "
-        "commas: its kind and size, never its contents",
+        "--trace", metavar="LISTENERS",
+        help="write a line for each message of these listeners, such as noise,ockam: its kind "
+        "and size, never its contents",
     )  # fmt: skip
     parser.add_argument(
         "--loop", choices=("asyncio", "uvloop"),

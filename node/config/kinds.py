@@ -38,9 +38,5 @@ TableLocation = Annotated[
     Location, Meta(title='a directory, or a URL such as "s3://bucket/tables"')
 ]
 Layer = Literal["codecs", "transports", "actors", "node"]
-Traced = Annotated[
-    Literal["noise", "ockam", "streamr", "nextgraph"],
-    Meta(title="noise, ockam, streamr or nextgraph"),
-]
 Level = Literal["debug", "info", "warning", "error"]
 OnFatal = Literal["exit", "stay"]

@@ -11,14 +11,18 @@ from rillnode.actors.log.shared.holding import shards_of
 from rillnode.actors.log.shared.placement import CATALOGUE
 from rillnode.codecs.limits import NAME_BYTES_MAX
 from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
-from rillnode.node.config.listener_tables import WebListener
+from rillnode.node.config.file_type import table_type
+from rillnode.node.config.listener_tables import Listener, WebListener
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.peer_tables import PeerTable
 from rillnode.node.config.problem import Problem
 from rillnode.node.config.store_tables import SHARDS_MAX
 from rillnode.node.config.tables import Config
-from rillnode.node.installed import ENGINES, installed
+from rillnode.node.installed import ENGINES, TABLES, installed
 from rillnode.node.principals import unfit_principal
+
+OWN_LINKS: Final = ("noise", "ockam")
+"""What the kernel has links of itself: those of its own listener, and to peers."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -27,6 +31,7 @@ def problems(config: Config) -> Iterator[Problem]:
     """Everything that is wrong with a configuration whose types are right."""
     yield from _listeners(config)
     yield from _port_conflicts(config)
+    yield from _trace(config)
     yield from _store(config)
     yield from _grants(config)
     yield from _quotas(config)
@@ -103,6 +108,18 @@ def _port_conflicts(config: Config) -> Iterator[Problem]:
                     f"{address} is taken by {other}.listen ({held}); choose another port",
                 )
         taken[name] = address
+
+
+def _trace(config: Config) -> Iterator[Problem]:
+    for at, name in enumerate(config.log.trace):
+        if name not in OWN_LINKS and not _is_listener(name):
+            text = f"{name!r}: expected noise, ockam or the name of another listener's table"
+            yield Problem(("log", "trace", at), "config.value", text)
+
+
+def _is_listener(name: str) -> bool:
+    """Whether a plug-in has such a listener; the type of its table is imported."""
+    return name in installed(TABLES) and issubclass(table_type(name), Listener)
 
 
 def _store(config: Config) -> Iterator[Problem]:

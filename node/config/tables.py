@@ -25,7 +25,6 @@ from rillnode.node.config.kinds import (
     Name,
     OnFatal,
     Seconds,
-    Traced,
 )
 from rillnode.node.config.listener_tables import LinkListener, Listener, WebListener
 from rillnode.node.config.peer_tables import DiallingTable, PeerTable
@@ -99,13 +98,14 @@ class LogTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         format: `console` for people, `json` for one JSON object per line; `auto` is `console` on
             a terminal and `json` elsewhere.
         levels: Other levels for single layers, such as `{ transports = "debug" }`.
-        trace: Protocols of which each message's kind and size are written.
+        trace: Listeners, such as `noise`, of whose links each message's kind and size are written;
+            `ockam` with the links to peers.
     """
 
     level: Level = "info"
     format: Literal["auto", "console", "json"] = "auto"
     levels: dict[Layer, Level] = {}
-    trace: tuple[Traced, ...] = ()
+    trace: tuple[Name, ...] = ()
 
 
 class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -97,6 +97,7 @@ PATHS: Final = (
         "`pattern` of address or name, `kind`, `after`, which is `next_after` of the page before",
     ),
     Path("/v1/sinks", "sinks, their jobs and newest batches"),
+    Path("/v1/tables", "what plug-ins add to the status page: tables with their columns and rows"),
     Path("/v1/warnings", "the newest warnings of the log"),
     Path("/v1/status", "what `rillnode status` shows"),
     Path("/v1/config", "the configuration in effect, without secrets", is_data=True),

@@ -54,11 +54,16 @@ def tables(documents: Mapping[str, Mapping[str, Any]]) -> str:
         rows = cast(Sequence[Mapping[str, Any]], documents.get(name, {}).get(key, ()))
         parts.append(f'<h2>{name.capitalize()}</h2><p><a href="/v1/{name}">/v1/{name}</a></p>')
         parts.append(_table(columns, rows) if rows else f"<p>{escape(empty)}</p>")
+    for one in cast(Sequence[Mapping[str, Any]], documents.get("tables", {}).get("tables", ())):
+        parts.append(f'<h2>{escape(one["title"])}</h2><p><a href="/v1/tables">/v1/tables</a></p>')
+        columns = [column["key"] for column in one["columns"]]
+        rows = one["rows"]
+        parts.append(_table(columns, rows) if rows else f"<p>{escape(one['empty'])}</p>")
     return "\n".join(parts)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    head = "".join(f'<th scope="col">{column.replace("_", " ")}</th>' for column in columns)
+    head = "".join(f'<th scope="col">{escape(column.replace("_", " "))}</th>' for column in columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(_text(row.get(column)))}</td>" for column in columns)
         + "</tr>"

@@ -24,7 +24,7 @@ function drawRoute() {
 
 // Pages: what each shows, and what is followed for it ---------------------------------------------------
 const PAGES = {
-  overview: { text: "Overview", cards: ["tiles", "streams", "queues", "peers", "sinks", "warnings"], show: ["streams", "queues", "peers", "sinks", "warnings"] },
+  overview: { text: "Overview", cards: ["tiles", "streams", "queues", "peers", "sinks", "warnings"], show: ["streams", "queues", "peers", "sinks", "tables", "warnings"] },
   streams: { text: "Streams", cards: ["streams"], show: ["streams"] },
   consumers: { text: "Consumers", cards: ["consumers", "groups", "queues"], show: ["consumers", "queues"] },
   links: { text: "Links", cards: ["links", "peers", "route"], show: ["links", "peers"] },

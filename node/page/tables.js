@@ -46,6 +46,12 @@ const typedTables = sink => Object.keys(sink.tables || {}).filter(name => /^(tab
   if (told.files != null) facts.push(`${bytes(told.bytes)} in ${count(told.files)} files`, `committed ${ago(told.committed_at)}`);
   return `${called.join("/")} ${kind === "view" ? "(view) " : ""}${sink.tables[name].state}: ${facts.join(", ")}`;
 }).join("; ");
+// How plug-ins' tables show what stands in a column.
+const toldOr = make => value => value == null ? "-" : make(value);
+const forms = {
+  text: toldOr(String), words: value => value == null ? "" : String(value), count, rate: rated, seconds, time: ago, bytes: toldOr(bytes),
+  state: toldOr(value => chip(String(value), { ok: "good", open: "good", connected: "good", running: "good", ready: "good", failed: "bad", lost: "bad", parked: "bad" }[value] || "")),
+};
 const drawQueues = queues => {
   $("queues").hidden = !queues.length;
   if (!queues.length) return;
@@ -120,6 +126,19 @@ const draw = {
       ["took", s => seconds(s.report.seconds), "n"], ["last error", s => s.error || s.last_error, "wrap"], ["typed tables and views", typedTables, "wrap"],
       ...admin.principal ? [["admin", s => ["paused", "parked", "pausing"].includes(s.state) ? press("resume", s.name, { do: "run_sink", sink: s.name, run: true }, () => `${s.name} starts.`) : press("pause", s.name, { do: "run_sink", sink: s.name, run: false }, () => `${s.name} ends after its batch.`)]] : []],
     d.sinks, s => s.name);
+  },
+  tables(d) {
+    const ids = d.tables.map(one => `of-${one.plug_in}-${one.name}`);
+    for (const box of document.querySelectorAll("main section[data-plug-in]")) if (!ids.includes(box.id)) box.remove();
+    d.tables.forEach((one, at) => {
+      const id = ids[at];
+      if (!$(id)) $("warnings").before(el("section", { class: "card", id, "data-plug-in": one.plug_in, "aria-labelledby": `${id}-title` }));
+      const body = card(id, one.title, "/v1/tables");
+      $(`${id}-count`).textContent = one.rows.length || "";
+      if (!one.rows.length) return drawEmpty(body, one.empty);
+      drawTable(body, one.columns.map(({ key, kind, heading }, nth) => [heading, row => forms[kind](row[key]), nth ? { words: "wrap", text: "", state: "" }[kind] ?? "n" : "name"]),
+        one.rows, row => String(row[one.columns[0].key]));
+    });
   },
   actors(d) {
     const body = card("actors", "Actors", "/v1/actors");

@@ -6,7 +6,7 @@ Spark task does not pay for a whole node.
 
 from typing import TYPE_CHECKING, Final
 
-from rillnode.exports import exported
+from rillnode.exports import exported, there
 
 if TYPE_CHECKING:
     from rillnode.actors.apps.actor import Actor
@@ -270,14 +270,21 @@ _HOMES: Final = {
     ),
     "rillnode.node.config": ("Config",),
     "rillnode.node.iteration": ("Iteration",),
+    "rillnode.node.runtime": ("Node",),
+}
+
+_OF_PLUG_INS: Final = {
     "rillnode.node.ockam.client.channel": ("SecureChannel",),
     "rillnode.node.ockam.client.hub": ("Hub",),
     "rillnode.node.ockam.client.hub_stream": ("HubEntry", "HubStream"),
     "rillnode.node.ockam.client.serving": ("HubService", "PlainService"),
-    "rillnode.node.runtime": ("Node",),
     "rillnode.node.spark.functions": ("table",),
 }
 
 
 if not TYPE_CHECKING:  # else every name would pass for one of these
-    __getattr__ = exported(__name__, _HOMES)
+    __getattr__ = exported(__name__, _HOMES, _OF_PLUG_INS)
+    __all__ = there(__all__, _OF_PLUG_INS)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

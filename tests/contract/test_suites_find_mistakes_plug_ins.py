@@ -135,6 +135,18 @@ def status_before_its_time(plug_in: Any, patch: Patch) -> None:
     patch.setattr(plug_in.Syslog, "status", status)
 
 
+def row_without_a_column(plug_in: Any, patch: Patch) -> None:
+    patch.setattr(plug_in.Syslog, "_rows", always([{"outcome": "stored"}]))
+
+
+def rows_that_are_not_told_apart(plug_in: Any, patch: Patch) -> None:
+    patch.setattr(plug_in.Syslog, "_rows", always([{"outcome": "stored", "messages": 1}] * 2))
+
+
+def row_of_another_kind(plug_in: Any, patch: Patch) -> None:
+    patch.setattr(plug_in.Syslog, "_rows", always([{"outcome": "stored", "messages": "one"}]))
+
+
 def sample_without_a_label(plug_in: Any, patch: Patch) -> None:
     samples = {"rillnode_syslog_messages_total": [((), 1.0)]}
     patch.setattr(plug_in.Syslog, "samples", always(samples))
@@ -214,6 +226,7 @@ Mistake = tuple[Callable[[Any, Patch], None], str, str | None]
 
 MISTAKES: Final[list[Mistake]] = [
     (forgotten_task, "test_a_node_that_has_stopped_leaves_nothing", "tasks are left"),
+    (row_without_a_column, "test_it_can_be_looked_at", "a row without {'messages'}"),
     (status_of_the_node, "test_its_status_is_json", "keys of the node"),
     (trouble_for_good, "test_a_store_that_takes_no_writes", None),
     (key_without_a_line, "test_every_key_of_its_tables_is_described", "no line .* 'stream'"),
@@ -229,6 +242,8 @@ FURTHER: Final[list[Mistake]] = [
     (reload_that_raises, "test_the_same_configuration_again", "nothing has changed"),
     (status_that_is_no_json, "test_its_status_is_json", "object"),
     (status_before_its_time, "test_it_can_be_looked_at", "_core"),
+    (rows_that_are_not_told_apart, "test_it_can_be_looked_at", "two rows are the same"),
+    (row_of_another_kind, "test_it_can_be_looked_at", "messages is count, and a row has 'one'"),
     (sample_without_a_label, "test_its_metrics_are_such", "rillnode_syslog_messages_total"),
     (metric_without_samples, "test_its_metrics_are_such", "do not name the same"),
     (room_that_is_not_given_back, "test_an_actor_that_fails", None),

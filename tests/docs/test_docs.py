@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from deleted_rooms import rooms_in
 from doc_shell import LONG, NOT_RUN, STAGES, Name, name_of, shell_blocks
 from doc_support import COMMAND_SECONDS, ROOT, Block, Runner, blocks, documents, matches, running
 from rillnode.codecs import limits
@@ -114,7 +115,8 @@ FURTHER_PROGRAMS = {"curl": "\n$ curl ", "jq": "| jq "}
 def needed(page: Path) -> list[pytest.MarkDecorator]:
     """The marks of a page whose commands need more than is always there."""
     text = page.read_text("utf-8")
-    return [pytest.mark.needs(one) for one, used in FURTHER_PROGRAMS.items() if used in text]
+    programs = [one for one, used in FURTHER_PROGRAMS.items() if used in text]
+    return [pytest.mark.needs(one) for one in (*programs, *rooms_in(page.name))]
 
 
 QUICK_PAGES = [

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
+from deleted_rooms import rooms_in
 from doc_support import ROOT, Runner, running
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
@@ -150,7 +151,12 @@ def test_an_ockam_peer_is_greeted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", sorted(path.name for path in EXAMPLES.glob("*.py") if "argv)" in path.read_text())
+    "script",
+    [
+        pytest.param(path.name, marks=[pytest.mark.needs(one) for one in rooms_in(path.name)])
+        for path in sorted(EXAMPLES.glob("*.py"))
+        if "argv)" in path.read_text()
+    ],
 )
 def test_an_example_without_arguments_says_how_to_call_it(script: str) -> None:
     with pytest.raises(SystemExit, match=f"{script} "):

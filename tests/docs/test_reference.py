@@ -15,8 +15,9 @@ from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.codecs.next_steps import NEXT_STEPS, next_step, step_of
 from rillnode.node import installed
 from rillnode.node.cli.command import build_parser
+from rooms import PLUG_INS
 
-pytestmark = pytest.mark.check
+pytestmark = [pytest.mark.check, pytest.mark.needs(*PLUG_INS)]
 
 
 @cache

@@ -11,6 +11,8 @@ import pytest
 
 from doc_support import ROOT, running
 
+pytestmark = pytest.mark.needs("streamr")
+
 EXAMPLES = ROOT / "examples"
 DEADLINE_SECONDS = 120
 _ADDRESS = re.compile(r"^this is (0x[0-9a-fA-F]{40})$", re.MULTILINE)

@@ -1,6 +1,7 @@
 """Knows which plug-ins' rooms are missing in a clone, and which tests cannot run without them."""
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -20,6 +21,10 @@ ROOTS: Final = (
 """Where tests import modules of the project from, beside those of `rillnode`."""
 
 
+ABOUT: Final = {"views.md": "spark", "twins.py": "spark"}
+"""Pages and examples about a plug-in that their names do not tell."""
+
+
 @cache
 def deleted_rooms() -> frozenset[str]:
     """The plug-ins that are not in this clone."""
@@ -29,6 +34,12 @@ def deleted_rooms() -> frozenset[str]:
 def there(*rooms: str) -> list[str]:
     """Those of these that were not deleted."""
     return [room for room in rooms if room not in deleted_rooms()]
+
+
+def rooms_in(name: str) -> list[str]:
+    """The plug-ins that a page or an example is about, by the words of its file's name."""
+    words = {*re.split(r"[-_.]", name), ABOUT.get(name, "")}
+    return [room for room in PLUG_INS if room in words]
 
 
 @cache

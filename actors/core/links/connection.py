@@ -18,6 +18,7 @@ from rillnode.actors.core.links.link_actor import (
     Received,
     link_named,
 )
+from rillnode.actors.core.links.tracing import Kind, wire_kind
 from rillnode.actors.core.rights import RightsChanged
 from rillnode.actors.core.router import Router
 from rillnode.actors.engine.cell import Cells
@@ -135,6 +136,10 @@ class ConnectionEvents(LinkActorEvents[Link]):
     def __init__(self, context: PeerContext, *, prefix: bytes, strict: bool = False) -> None:
         actor = context.actor(ConnectionActor)
         super().__init__(context.system, lambda link: partial(actor, context, link, prefix, strict))
+
+    def kind_of(self, link: Link) -> Kind:
+        """What names wire messages."""
+        return wire_kind(link)
 
     def link_drained(self) -> None:
         """Let go on who waits to send more."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
 from rillnode.actors.core.delivery import Origin
-from rillnode.actors.core.links.tracing import Trace, TracedLink, trace_of
+from rillnode.actors.core.links.tracing import Kind, Trace, TracedLink, trace_of
 from rillnode.actors.engine.cell import GONE
 from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.actors.engine.worker import Worker
@@ -97,9 +97,13 @@ class LinkActorEvents(Generic[LinkT]):
         """The link's actor; None before the link opens."""
         return self._cell
 
+    def kind_of(self, link: LinkT) -> Kind:
+        """What names the messages of a link in its trace; here they are all the same."""
+        return lambda _: "message"
+
     def link_opened(self, link: LinkT) -> None:
         """Make the link's actor."""
-        trace = self._trace = trace_of(cast(Any, link))
+        trace = self._trace = trace_of(link, self.kind_of)
         told = self._link = link if trace is None else cast(LinkT, TracedLink(link, trace))
         self._cell = self._system.spawn(self._factory(told))
         del self._factory  # there is one of it for each link

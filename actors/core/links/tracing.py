@@ -5,11 +5,10 @@ opens. Of a message only its protocol's name for it is told, never contents, add
 an address may be all that protects whoever waits at it.
 """
 
-import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from rillnode.actors.ports import FramedLink, Link
+from rillnode.actors.ports import Link
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.events import EventLogger, event_logger
@@ -19,27 +18,32 @@ from rillnode.codecs.routing.wire import wire_codec
 TRACE: Final = 5
 """Level below debug: what costs a line for each message is asked for by name."""
 
-PROTOCOLS: Final = ("noise", "ockam", "streamr", "nextgraph")
-
-_CONTROL: Final = re.compile(rb"\s*\[\s*(\d{1,3})\s*,\s*(\d{1,3})\s*[,\]]")
 _TAG_BYTES_MAX: Final = 40
 
+LinkT = TypeVar("LinkT", bound=Link)
+
 Kind = Callable[[bytes], str]
+"""Names a message as its protocol does."""
 
 
-def trace_of(link: Link) -> "Trace | None":
-    """What tells of a link, if it is traced."""
+def trace_of(link: LinkT, kind_of: Callable[[LinkT], Kind]) -> "Trace | None":
+    """What tells of a link, if it is traced.
+
+    Args:
+        link: the link.
+        kind_of: makes what names its messages.
+    """
     logger = event_logger(f"rillnode.trace.{link.info.transport}")
-    return Trace(logger, link) if logger.isEnabledFor(TRACE) else None
+    return Trace(logger, link, kind_of(link)) if logger.isEnabledFor(TRACE) else None
 
 
 class Trace:
     """Tells of the messages of one link."""
 
-    def __init__(self, logger: EventLogger, link: Link) -> None:
+    def __init__(self, logger: EventLogger, link: Link, kind: Kind) -> None:
         self._logger = logger
         self._remote = link.info.remote
-        self._kind = _kind_of(link)
+        self._kind = kind
 
     def received(self, messages: Sequence[bytes]) -> None:
         """Tell of messages that came."""
@@ -81,23 +85,8 @@ class TracedLink:
         self._link.send_framed(framed, count)
 
 
-def _kind_of(link: Link | FramedLink) -> Kind:
-    """What names the messages of a link."""
-    match link.info.transport:
-        case "streamr":
-            return _control_kind
-        case "nextgraph":
-            return lambda _: "record"  # encrypted to the actor that holds the keys
-        case _:
-            return _wire_kind(link)
-
-
-def _control_kind(message: bytes) -> str:
-    found = _CONTROL.match(message)
-    return f"control v{int(found[1])} type {int(found[2])}" if found else "unknown"
-
-
-def _wire_kind(link: Link) -> Kind:
+def wire_kind(link: Link) -> Kind:
+    """What names wire messages: by the protocol that their payload is of."""
     wire = wire_codec(link.info.wire_format)
 
     def kind(message: bytes) -> str:

@@ -79,6 +79,17 @@ def test_the_rest_is_tested_as_before(rooms: tuple[str, ...], tmp_path: Path) ->
             check=False,
         )
         assert done.returncode == 0, done.stdout[-4_000:]
+    generated = subprocess.run(
+        (sys.executable, "docs/generate.py"),
+        cwd=clone,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert generated.returncode == 0, generated.stderr[-4_000:]
+    page = (clone / "docs" / "reference" / "python.md").read_text("utf-8")
+    assert not [room for room in rooms if f"rillnode.node.{room}" in page]
     said = done.stdout
     assert "passed" in said
     assert "left out with what was deleted: " in said

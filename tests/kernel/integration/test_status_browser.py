@@ -10,9 +10,10 @@ import math
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -23,6 +24,7 @@ from coroutines import handed_by, run_with
 from nodes import connect_to, node_config
 from rillnode.node.client import Client
 from rillnode.node.config import HttpListener, PeerTable
+from rillnode.node.plugin import COLUMN_KINDS, Column, PageTable, PlugIn
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.ports import free_address
 
@@ -134,6 +136,57 @@ async def picture(tab: Tab, name: str, tmp_path: Path) -> None:
     await tab.screenshot(file)
     assert file.stat().st_size > 10_000
     assert file.stat().st_size < PICTURE_BYTES_MAX or not WRITES_PICTURES
+
+
+class Weather(PlugIn):
+    """Shows each kind of column, with a value and without."""
+
+    degrees = 7
+
+    @property
+    def page_tables(self) -> Sequence[PageTable]:
+        columns = [Column("station"), *(Column(kind, kind) for kind in COLUMN_KINDS)]
+        return (
+            PageTable("stations", "Stations", columns, self._rows),
+            PageTable("storms", "Storms", columns, tuple, "No storm yet."),
+        )
+
+    def _rows(self) -> Sequence[Mapping[str, Any]]:
+        told = {
+            "text": "<b>fog</b>", "words": "as told", "state": "open", "count": self.degrees,
+            "rate": 0.25, "bytes": 2_000_000, "seconds": 0.5, "time": 1,
+        }  # fmt: skip
+        return [{"station": "Berlin", **told}, {"station": "Kiel", **dict.fromkeys(told)}]
+
+
+async def test_tables_of_plug_ins_are_drawn_like_those_of_the_node(
+    node: Node, url: str, tab: Tab
+) -> None:
+    given: Any = SimpleNamespace(name="weather")
+    plug_ins: Any = node.observed.parts.plug_ins
+    plug_ins.append(weather := Weather(given))
+    try:
+        cells = "[...document.querySelectorAll('#of-weather-stations tr[data-key={}] td')]"
+        texts = f"JSON.stringify({cells}.map(one => one.textContent))"
+        berlin = json.loads(await tab.until(f"{cells.format('Berlin')}.length && "
+                                            f"{texts.format('Berlin')}"))  # fmt: skip
+        assert berlin[:8] == [
+            "Berlin", "<b>fog</b>", "as told", "open", "7", "0.25", "2.0 MB", "500.0 ms",
+        ]  # fmt: skip
+        assert berlin[8].endswith(" ago")
+        kiel = json.loads(await tab.run(texts.format("Kiel")))
+        assert kiel == ["Kiel", "-", "", "-", "-", "0", "-", "-", "-"]
+        await tab.until("document.querySelector('#of-weather-storms').textContent.includes"
+                        "('No storm yet.')")  # fmt: skip
+        weather.degrees = 8
+        await tab.until(f"{cells.format('Berlin')}[4].textContent === '8'")
+        await page(tab, "links")
+        await tab.until("document.querySelector('#of-weather-stations').hidden")
+        await tab.click("#tabs a[href='#/']")
+        await tab.until(f"{cells.format('Berlin')}.length")
+    finally:
+        plug_ins.remove(weather)
+    await tab.until("!document.querySelector('#of-weather-stations')")
 
 
 async def test_the_page_is_clicked_through_under_load(

@@ -12,7 +12,17 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.codecs.errors import RillnodeError, TransportError
 from rillnode.node.client.stream import Stream
-from rillnode.node.plugin import Check, Core, Described, Host, Listening, PlugIn, Sample
+from rillnode.node.plugin import (
+    Check,
+    Column,
+    Core,
+    Described,
+    Host,
+    Listening,
+    PageTable,
+    PlugIn,
+    Sample,
+)
 from rillnode_syslog.config import SyslogTable
 from rillnode_syslog.messages import MESSAGE_BYTES_MAX, Frames, SyslogError, record_of
 
@@ -86,6 +96,15 @@ class Syslog(PlugIn):
     def status(self) -> dict[str, Any]:
         """How many messages became what."""
         return {"syslog": {"stream": self._table.stream, "counters": dict(self.counts)}}
+
+    @property
+    def page_tables(self) -> Sequence[PageTable]:
+        """The same on the status page."""
+        columns = (Column("outcome"), Column("messages", "count"))
+        return (PageTable("messages", "Syslog", columns, self._rows, "No message has come yet."),)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [{"outcome": name, "messages": count} for name, count in self.counts.items()]
 
     def checks(self) -> Iterator[Check]:
         """Whether the last messages were stored."""

@@ -9,12 +9,14 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from rillnode.node.metrics import METRICS, NodeMetrics
-from rillnode.node.plugin import Check, PlugIn
+from rillnode.node.plugin import COLUMN_KINDS, Check, PageTable, PlugIn
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.plug_ins.using import PlugInSuite, used, without_tables
 
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_TABLE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_TEXTS: Final = ("text", "words", "state")
 _KINDS: Final = ("counter", "gauge")
 
 
@@ -97,6 +99,32 @@ def _look(plug_in: PlugIn) -> None:
         assert all(isinstance(value, int | float) for _, value in samples), name
     assert all(isinstance(text, str) for fact in plug_in.facts.items() for text in fact)
     assert all(True for _ in (*plug_in.links, *plug_in.holders))
+    shown = plug_in.page_tables
+    assert len({one.name for one in shown}) == len(shown), "a table of the page stands twice"
+    for table in shown:
+        _look_at_table(table)
     paths = [one.path for one in plug_in.documents]
     assert len({*paths}) == len(paths), "a document stands twice"
     assert not any(path.startswith("/") for path in paths), "paths follow the plug-in's name"
+
+
+def _look_at_table(table: PageTable) -> None:
+    """See that the status page can draw a table."""
+    assert _TABLE.fullmatch(table.name), f"{table.name!r} is no name of a table of the page"
+    assert table.title, f"{table.name}: no title"
+    assert table.empty, f"{table.name}: nothing in place of no rows"
+    keys = [column.key for column in table.columns]
+    assert keys, f"{table.name}: no columns"
+    assert len({*keys}) == len(keys), f"{table.name}: a column stands twice"
+    for column in table.columns:
+        assert column.kind in COLUMN_KINDS, f"{column.key}: {column.kind} is not of {COLUMN_KINDS}"
+    rows = json.loads(msgspec.json.encode(table.rows()))
+    for row in rows:
+        lacking = {*keys} - row.keys()
+        assert not lacking, f"{table.name}: a row without {lacking}"
+        for column in table.columns:
+            value = row[column.key]
+            assert value is None or isinstance(
+                value, str if column.kind in _TEXTS else int | float
+            ), f"{table.name}: {column.key} is {column.kind}, and a row has {value!r}"
+    assert len({row[keys[0]] for row in rows}) == len(rows), f"{table.name}: two rows are the same"

@@ -423,7 +423,7 @@ def test_every_codec_that_there_is_can_be_compiled() -> None:
     """They are when they are used first: none may fail then."""
     package = import_module("rillnode.codecs")
     names = [one.name for one in walk_packages(package.__path__, "rillnode.codecs.")]
-    assert len(names) > 80
+    assert len(names) > 40  # the kernel's own, which are there whatever was deleted
     codecs = {
         id(one): one for name in names for value in vars(import_module(name)).values()
         for one in _codecs_in(value)
@@ -431,7 +431,7 @@ def test_every_codec_that_there_is_can_be_compiled() -> None:
     for codec in codecs.values():
         assert callable(codec.encode)
         assert callable(codec.decode_prefix)
-    assert len(codecs) > 100
+    assert len(codecs) > 80
 
 
 def _codecs_in(value: Any) -> Iterator[Codec[Any]]:

@@ -137,6 +137,8 @@ def test_tables_become_what_the_node_works_with() -> None:
             "config.value",
             ":2: store.engine: 'sqlite': expected one of \"jetstream\"",
         ),
+        (NAME + 'log.trace = ["noise", "loud"]\n', "config.value", "log.trace[1]: 'loud'"),
+        (NAME + 'log.trace = ["log"]\n', "config.value", "the name of another listener's table"),
         (NAME + 'log.level = "loud"\n', "config.value", '"debug", "error", "info", "warning"'),
         (NAME + 'log.levels = { web = "info" }\n', "config.value", "log.levels: expected a table"),
         (

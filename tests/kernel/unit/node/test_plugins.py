@@ -1,6 +1,7 @@
 """Plug-ins are found by what packages say, and imported where a table asks for them."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from rillnode.node.config import (
 from rillnode.node.config.kinds import HostPort
 from rillnode.node.config.problem import Problem
 from rillnode.node.ockam.config import OckamListener, ServicesTable
-from rillnode.node.plugin import Asked, Document, PlugIn
+from rillnode.node.plugin import Asked, Column, Document, PageTable, PlugIn
 from rillnode.node.runtime import Node
 from rillnode.node.spark.config import SinkTables
 from rillnode.node.telemetry.config import TelemetryTable
@@ -209,12 +210,15 @@ class TestTablesOfPlugIns:
         storms = parse_config('name = "a"\n[[storm]]\nknots = 70\n[[storm]]', self.file)
         assert storms.each(Storm) == storms.tables == (Storm(knots=70), Storm())
         assert parse_config('name = "a"', self.file).tables == ()
+        traced = parse_config('name = "a"\nlog.trace = ["ockam", "weather"]', self.file)
+        assert traced.log.trace == ("ockam", "weather")
 
     @pytest.mark.parametrize(
         ("text", "said"),
         [
             ('[weather]\ndegrees = "warm"', r"node.toml:3: weather.degrees: .*a whole number"),
             ("[weather]", "is taken by noise"),
+            ('log.trace = ["storm"]', r"log.trace\[0\]: 'storm': expected noise, ockam or"),
             ("[[storm]]\n[[storm]]\nknots = 5", r"node.toml:4: storm\[1\].knots: is no storm"),
             ("[calm]", "is not the type of this table"),
             ("[fog]", r"\[fog\]: .* cannot be imported"),
@@ -404,6 +408,18 @@ class Observatory(PlugIn):
             Document("secrets", "what not everybody is told", self._secrets, is_data=True),
         )
 
+    @property
+    def page_tables(self) -> Sequence[PageTable]:
+        heard = Column("last_report", "time", "heard of")
+        columns = (Column("id"), heard, Column("degrees", "count"))
+        return (
+            PageTable("stations", "Stations", columns, self._rows),
+            PageTable("storms", "<i>Storms</i>", columns, tuple, "No storm <b>yet</b>."),
+        )
+
+    def _rows(self) -> list[dict[str, object]]:
+        return [{"id": "<b>10384</b>", "last_report": 5, "degrees": None, "secret": "fog"}]
+
     async def _station(self, asked: Asked) -> dict[str, str]:
         if not is_station(asked.names["id"]):
             raise RequestError("weather.station", "No such station")
@@ -437,3 +453,36 @@ async def test_a_plug_in_shows_documents_on_the_nodes_own_listener(
         assert await get("/plugins/weather/secrets") == (200, {"secret": "fog"})
         assert (await get("/plugins/weather/secrets", **elsewhere))[0] == 403
         assert (await get("/plugins/weather/stations"))[0] == 404
+
+
+async def test_a_plug_in_adds_tables_to_the_status_page(
+    tmp_path: Path, points: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points.append(EntryPoint("weather", f"{__name__}:Observatory", PLUG_INS))
+    http = HttpListener(listen="127.0.0.1:0")
+    plain = Config(name="a", data_dir=tmp_path, noise=NoiseListener(enabled=False), http=http)
+    async with Node(plain.having(Table(listen="127.0.0.1:0"))) as node, ClientSession() as session:
+
+        async def get(path: str) -> str:
+            url = f"http://{node.addresses()['http']}{path}"
+            async with session.get(url) as answer:
+                assert answer.status == 200
+                return await answer.text()
+
+        stations, storms = json.loads(await get("/v1/tables"))["tables"]
+        assert (stations["plug_in"], stations["name"]) == ("weather", "stations")
+        assert stations["rows"] == [{"id": "<b>10384</b>", "last_report": 5, "degrees": None}]
+        assert stations["columns"][:2] == [
+            {"key": "id", "kind": "text", "heading": "id"},
+            {"key": "last_report", "kind": "time", "heading": "heard of"},
+        ]
+        assert (storms["rows"], storms["empty"]) == ([], "No storm <b>yet</b>.")
+        page = await get("/")
+        assert "<td>&lt;b&gt;10384&lt;/b&gt;</td><td>5</td><td>-</td>" in page
+        assert "&lt;i&gt;Storms&lt;/i&gt;" in page
+        assert "No storm &lt;b&gt;yet&lt;/b&gt;." in page
+        assert not [one for one in ("<i>Storms", "<b>10384", "<b>yet") if one in page]
+        # What fails is left out, and costs the page nothing else.
+        monkeypatch.delattr(Observatory, "_rows")
+        assert json.loads(await get("/v1/tables")) == {"tables": []}
+        assert "Streams" in await get("/")

@@ -8,6 +8,7 @@ import pytest
 from coroutines import run_with
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.streamr import publishing, resend
+from rillnode.actors.streamr.connection import control_kind
 from rillnode.actors.streamr.outlet import Outlet
 from rillnode.actors.streamr.requests import Subscribe, SubscribeFailed
 from rillnode.actors.streamr.sessions import SessionSettings
@@ -463,3 +464,10 @@ async def test_a_loss_at_one_stream_ends_what_goes_on_there_and_nothing_else(
         for other in left:
             assert (await client.ask([2, 10, "u", other, 0]))[0][1] == 3
             await client.subscribe(other)
+
+
+def test_a_trace_names_control_messages_by_number() -> None:
+    messages = (b'[2,8,"a secret",[]]', b" [ 1 , 9 ]", b'{"a": 1}', b"[99999999999,1]")
+    assert [control_kind(one) for one in messages] == [
+        "control v2 type 8", "control v1 type 9", "unknown", "unknown",
+    ]  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rillnode.actors.core.links.tracing import PROTOCOLS, TRACE, TracedLink, trace_of
+from rillnode.actors.core.links.tracing import TRACE, TracedLink, trace_of, wire_kind
 from rillnode.codecs import native
 from rillnode.codecs.links import LinkInfo
 from rillnode.codecs.routing.routes import encode_message, local
@@ -44,7 +44,7 @@ class FakeLink:
 
 @pytest.fixture(autouse=True)
 def loggers() -> None:
-    for protocol in PROTOCOLS:
+    for protocol in ("noise", "ockam", "weather"):
         logging.getLogger(f"rillnode.trace.{protocol}").setLevel(TRACE)
 
 
@@ -64,7 +64,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, object, object]]:
 def test_wire_messages_are_named_by_their_protocol(
     transport: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trace = trace_of(FakeLink(transport))
+    trace = trace_of(FakeLink(transport), wire_kind)
     assert trace is not None
     append = native.encode(native.DescribeRequest(1, SECRET.decode()))
     push = encode_request(PushRequest(request_id=1, data=SECRET))
@@ -77,18 +77,9 @@ def test_wire_messages_are_named_by_their_protocol(
     assert all(SECRET.decode() not in str(vars(record)) for record in caplog.records)
 
 
-def test_control_messages_are_named_by_number(caplog: pytest.LogCaptureFixture) -> None:
-    trace = trace_of(FakeLink("streamr"))
-    assert trace is not None
-    trace.received([b'[2,8,"a secret",[]]', b" [ 1 , 9 ]", b'{"a": 1}', b"[99999999999,1]"])
-    assert [kind for _, kind, _ in lines(caplog)] == [
-        "control v2 type 8", "control v1 type 9", "unknown", "unknown",
-    ]  # fmt: skip
-
-
 def test_what_is_sent_is_told_of_and_sent(caplog: pytest.LogCaptureFixture) -> None:
-    link = FakeLink("nextgraph")
-    trace = trace_of(link)
+    link = FakeLink("weather")
+    trace = trace_of(link, lambda _: lambda _: "record")
     assert trace is not None
     traced = TracedLink(link, trace)
     traced.send([b"abc", b"d"])
@@ -103,5 +94,5 @@ def test_what_is_sent_is_told_of_and_sent(caplog: pytest.LogCaptureFixture) -> N
 def test_nothing_is_traced_unless_its_protocol_is_named() -> None:
     logging.getLogger("rillnode.trace.ockam").setLevel(logging.NOTSET)
     logging.getLogger("rillnode").setLevel(logging.DEBUG)
-    assert trace_of(FakeLink("ockam")) is None
-    assert trace_of(FakeLink("noise")) is not None
+    assert trace_of(FakeLink("ockam"), wire_kind) is None
+    assert trace_of(FakeLink("noise"), wire_kind) is not None
