@@ -34,6 +34,7 @@ from pyiceberg.schema import Schema, index_name_by_id
 from pyiceberg.table import FileScanTask, Table, Transaction as TableTransaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import TableUpdate
 from pyiceberg.utils.config import Config
 from requests.adapters import HTTPAdapter
 from sqlalchemy import exc as sql
@@ -160,7 +161,19 @@ class _Commit(TableTransaction):
 
     pyiceberg would do so. But where the table has come to is read before, and by then the other
     one may have done this very work.
+
+    The metadata that its updates lead to is made once for each set of updates. pyiceberg makes it,
+    with a deep copy of all snapshots and schemas, whenever a step of a commit reads a field of it.
     """
+
+    _known: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        base, updates = self._table.metadata, self._updates
+        if self._known is None or self._known[0] is not base or self._known[1] is not updates:
+            self._known = (base, updates, super().table_metadata)
+        return self._known[2]
 
     def _rebuild_snapshot_updates(self) -> None:
         raise CommitFailedException("another writer was first")
