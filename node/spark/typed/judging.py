@@ -56,6 +56,9 @@ class Predicates:
 
     def __init__(self, schema: pa.Schema, predicates: Mapping[str, str]) -> None:
         self._schema = schema
+        self._sql: dict[str, str] = {}
+        if not predicates:  # as mostly, and a database takes a while to make
+            return
         self._database = duckdb.connect(":memory:", config=_SETTINGS)
         self._database.execute("SET TimeZone = 'UTC'")
         self._database.execute("SET lock_configuration = true")

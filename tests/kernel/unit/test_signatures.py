@@ -3,16 +3,18 @@
 import inspect
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
 from generate import PUBLIC
 from rillnode.node.config import Config
 from rillnode.node.config.problem import Problem
+
+pytestmark = pytest.mark.needs("ockam", "streamr", "nextgraph", "spark", "simulation")
 
 ROOT: Final = Path(__file__).parents[3]
 
@@ -70,7 +72,7 @@ def _shown() -> set[int]:
 def _classes(hint: Any) -> Iterator[type]:
     """The classes in an annotation."""
     if isinstance(hint, list | tuple):
-        for one in hint:
+        for one in cast(Sequence[Any], hint):
             yield from _classes(one)
         return
     origin = typing.get_origin(hint)

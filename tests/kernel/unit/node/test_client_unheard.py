@@ -58,7 +58,8 @@ async def test_pushes_that_are_open_at_the_end_make_one_line(
     count = len(futures) - 10
     del futures
     if loses:
-        session._fail(TransportError("link.closed", "the link to the node closed: it is gone"))
+        lost = TransportError("link.closed", "the link to the node closed: it is gone")
+        session._fail(lost)  # pyright: ignore[reportPrivateUsage]
     else:
         await session.close(timeout_seconds=0.0)
     await turns()

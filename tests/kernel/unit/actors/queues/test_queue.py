@@ -614,7 +614,10 @@ def test_what_was_read_ahead_is_not_given_from_when_it_is_trimmed(
 def test_what_was_read_ahead_is_not_given_a_second_after_another_node_has_trimmed_it(
     monkeypatch: pytest.MonkeyPatch, by_key: bool
 ) -> None:
-    monkeypatch.setattr(Followers, "trimmed", lambda *_: None)  # which this one does not hear of
+    def unheard(*_: object) -> None:
+        """This node does not hear of it."""
+
+    monkeypatch.setattr(Followers, "trimmed", unheard)
 
     async def test(core: Core) -> None:
         peer = await opened(core, *[b"%d" % n for n in range(10)])
