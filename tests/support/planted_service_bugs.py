@@ -6,7 +6,6 @@ Those of `planted_bugs.py` are about the log and its readers; these are about wh
 # Mistakes are made inside of classes.
 # pyright: reportPrivateUsage=false
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,7 +94,7 @@ def trims_nothing(patch: pytest.MonkeyPatch) -> None:
     def idle(self: MemoryTables, operation: Any) -> None:
         if isinstance(operation, Trim):
             log = self._logs.get(operation.log)
-            apply(self, replace(operation, before=0))
+            apply(self, structs.replace(operation, before=0))
             if log is not None:
                 operation.extent = structs.replace(log.state.extent(), first_index=operation.before)
             return

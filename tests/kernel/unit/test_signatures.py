@@ -63,9 +63,11 @@ def _shown() -> set[int]:
     found = set[int]()
     for page in (*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples" / "plugin").rglob("*.py")):
         text = page.read_text("utf-8")
-        for module, names in re.findall(r"^ *from (rillnode\.\S+) import ([\w, ]+)$", text, re.M):
+        imports = re.findall(r"^ *from (rillnode\.\S+) import (\([^)]+|[\w, ]+$)", text, re.M)
+        for module, names in imports:
             if module in KERNEL:
-                found |= {id(getattr(import_module(module), name)) for name in names.split(", ")}
+                home = import_module(module)
+                found |= {id(getattr(home, name)) for name in re.findall(r"\w+", names)}
     return found
 
 

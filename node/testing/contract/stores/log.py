@@ -1,7 +1,8 @@
 """Tests that logs are appended to, read, trimmed and found again."""
 
 import random
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rillnode.actors.log import (
     EVERY_ENTRY,

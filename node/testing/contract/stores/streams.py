@@ -1,8 +1,7 @@
 """Tests streams, saved indexes and named values."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rillnode.actors.log import (
     PAGE_LOGS,
