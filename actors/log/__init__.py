@@ -81,7 +81,7 @@ OnHealth = Callable[[StoreHealth], None]
 class Operation(Struct, eq=False):
     """One piece of work; a store sets the fields named under Results, once.
 
-    A Struct, as all that is made for each message: in a quarter of a dataclass's time.
+    A Struct, as all that is made for each message: in three quarters of a dataclass's time.
 
     Attributes:
         reply_to: whom it is told to, None: nobody; the store does not look at it.
