@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, get_args
 
+import msgspec
 import pytest
 from aiohttp import web_app
 
@@ -324,7 +325,7 @@ def look_for_load(case: Case) -> Load | None:
 
 @cache
 def _recorded() -> dict[str, dict[str, Any]]:
-    return json.loads(LOADS.read_text())  # type: ignore[no-any-return]
+    return msgspec.json.decode(LOADS.read_bytes(), type=dict[str, dict[str, Any]])
 
 
 def record_of(load: Load | None) -> dict[str, Any] | None:

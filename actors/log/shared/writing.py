@@ -173,7 +173,7 @@ class Writing:
 
         Whoever waits for that of another, which has come to nothing, waits for this one.
         """
-        assert not any(frame.operations for frame in self._sent.values()), "none was open"
+        assert not any(frame.operations for frame in self._sent.values()), "written before opening"
         waiters = [waiter for frame in self._sent.values() for waiter in frame.waiters]
         self._sent.clear()
         self._session = Session(self._owner.entropy(WRITER_BYTES), 1, 0, since)
