@@ -19,6 +19,7 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import ConsumerError, GroupError, QueueError, RequestError
 from rillnode.codecs.group_address import group_address
 from rillnode.node.client import Client, Consumer, connect_blocking
+from rillnode.node.client.client import GroupMember
 from rillnode.node.client.group import Sharing
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
@@ -301,19 +302,21 @@ async def test_a_killed_members_partitions_move(node: Node, client: Client, tmp_
     process = Forked("-c", MEMBER, url, node.identity, key, stdout=PIPE)
     try:
         async with stream.consumer("g", group=True) as survivor:
+            # By what the group says: a member takes on what it has one after the other.
+            async with asyncio.timeout(20.0):
+                while [len(one.partitions) for one in await members(client)] != [2, 2]:
+                    await asyncio.sleep(0.01)
             await until(lambda: len(survivor.partitions) == 2)
             kept = set(survivor.partitions)
             for number in range(4):
                 await stream.push_many([b"x"] * 20, partition=number)
             seen = Counter((one.partition, one.index) for one in await take(survivor, 40))
+            lines = await asyncio.to_thread(told, process, 40)
             await asyncio.sleep(1.0)
             process.send_signal(signal.SIGKILL)
-            assert process.stdout is not None
-            out = process.stdout.read()
             await until(lambda: len(survivor.partitions) == 4)
             assert kept < set(survivor.partitions)
-            theirs = [tuple(map(int, line.split())) for line in out.splitlines()]
-            assert len(theirs) == 40
+            theirs = [tuple(map(int, line.split())) for line in lines]
             seen.update((number, index) for number, index in theirs)
             # All but the last that it had in hand of each were acknowledged, and saved.
             again = [(one.partition, one.index) for one in await survivor.batch(9, timeout=0.5)]
@@ -323,6 +326,18 @@ async def test_a_killed_members_partitions_move(node: Node, client: Client, tmp_
     finally:
         process.kill()
         process.wait()
+
+
+async def members(client: Client) -> list[GroupMember]:
+    """Return the members of the only group."""
+    (group,) = await client.groups("s")
+    return group.members
+
+
+def told(process: Forked, count: int) -> list[bytes]:
+    """Read so many lines that a program has printed; fewer where it has ended."""
+    assert process.stdout is not None
+    return [process.stdout.readline() for _ in range(count)]
 
 
 async def take(consumer: Consumer[Entry], count: int) -> list[Entry]:
