@@ -481,7 +481,7 @@ class _Worker:
             raise self._error
         self._wake.clear()
         await self._wake.wait()
-        if self._error is not None and not self._ready:
+        if self._error is not None:
             raise self._error
 
     async def _stop(self) -> None:
@@ -556,6 +556,7 @@ class _Worker:
             self._again = self._loop.call_later(AGAIN_SECONDS, self._subscribe)
             return
         self._error = error
+        self._ready.clear()  # nobody is given what the node gives to others by now
         self._wake.set()
 
     # What is said ----------------------------------------------------------------------------
