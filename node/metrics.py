@@ -208,8 +208,7 @@ class NodeMetrics:
             **self._queues(),
         }
         values |= self._actors()
-        for plug_in in self._node.parts.plug_ins:
-            values |= plug_in.samples()
+        values |= dict(self._node.parts.plug_ins.ask("samples", lambda one: one.samples().items()))
         texts: list[bytes] = []
         # Counts the open files, one by one, in the system's tables.
         process = await asyncio.to_thread(lambda: tuple(self._process.collect()))
@@ -220,14 +219,14 @@ class NodeMetrics:
         return b"".join(texts)
 
     def _families(self, values: Mapping[str, Iterable[Sample]]) -> Iterator[Metric]:
-        own = (one for plug_in in self._node.parts.plug_ins for one in plug_in.metrics)
+        own = self._node.parts.plug_ins.ask("metrics", lambda one: one.metrics)
         for one in (*METRICS, *own):
             if one.kind == "histogram":
                 yield self._histogram(one)
                 continue
             family = CounterMetricFamily if one.kind == "counter" else GaugeMetricFamily
             metric = family(one.name, one.text, labels=one.labels)
-            for labels, value in values[one.name]:
+            for labels, value in values.get(one.name, ()):
                 metric.add_metric(labels, value)
             yield metric
 
@@ -236,7 +235,7 @@ class NodeMetrics:
         totals = node.totals()
         configured = {table.name for table in node.config.peers}
         log = node.shared_log or {"shards": 0, "views": [], "connected": False}
-        counted = [one for plug_in in node.parts.plug_ins for one in plug_in.counters().items()]
+        counted = [*node.parts.plug_ins.ask("counters", lambda one: one.counters().items())]
         return {
             "rillnode_build_info": [((rillnode.__version__,), 1)],
             "rillnode_uptime_seconds": [((), node.uptime_seconds)],

@@ -22,6 +22,7 @@ from rillnode.node.config import Config
 from rillnode.node.http.history import Totals
 from rillnode.node.peers import Peers
 from rillnode.node.plugin import Check, Listening, PlugIn
+from rillnode.node.plugins import PlugIns
 from rillnode.transports.groups import LinkGroup
 
 P = TypeVar("P", bound=PlugIn)
@@ -47,7 +48,7 @@ class Parts:
 
     links: Mapping[str, Listening]
     peers: Peers
-    plug_ins: Sequence[PlugIn]
+    plug_ins: PlugIns
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,7 @@ class Observation:
     def _routes_of_links(self) -> dict[tuple[str, str], str]:
         """The routes of the oldest links, of which those are that are listed."""
         found: dict[tuple[str, str], str] = {}
-        plug_ins = (cell for plug_in in self.parts.plug_ins for cell in plug_in.links)
+        plug_ins = self.parts.plug_ins.ask("links", lambda one: one.links)
         for cell in chain(islice(self.connections, LINKS_LISTED_MAX), plug_ins):
             instance: Any = cell.instance
             link = getattr(instance, "link", None)
@@ -275,7 +276,7 @@ class Observation:
         for name, texts in (("actors", actors), ("threads", threads)):
             if texts:
                 checks.append(Check(name, False, "; ".join(texts)))
-        return [*checks, *(one for plug_in in self.parts.plug_ins for one in plug_in.checks())]
+        return [*checks, *self.parts.plug_ins.ask("checks", lambda one: one.checks(), _unknown)]
 
     def _store_check(self) -> Check:
         """Whether writes are taken, as far as is known; while they wait for servers, not."""
@@ -320,10 +321,9 @@ class Observation:
 
     def of_plug_ins(self) -> dict[str, Any]:
         """What plug-ins add to the status document."""
-        shown: dict[str, Any] = {}
-        for plug_in in self.parts.plug_ins:
-            shown |= plug_in.status()
-        return shown
+        # As JSON has it, here already: else what cannot be told would end all of the document.
+        asked = self.parts.plug_ins.ask("status", lambda one: _as_json(one.status()).items())
+        return dict(asked)
 
     def plug_in(self, kind: type[P]) -> P | None:
         """The plug-in of a class, where the node has it."""
@@ -332,3 +332,13 @@ class Observation:
     def status_document(self) -> bytes:
         """`status`, as JSON text."""
         return msgspec.json.encode(self.status())
+
+
+def _unknown(plug_in: PlugIn, error: Exception) -> Iterator[Check]:
+    """What stands in place of checks that could not be made."""
+    yield Check(plug_in.host.name, False, f"its checks have failed ({error!r}): see the log")
+
+
+def _as_json(status: Mapping[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(status, str_keys=True)
+    return shown

@@ -15,8 +15,9 @@ read for tables, which no node makes: `EntryReader` of `rillnode.node.entries`.
 The kernel calls it in this order, all on the loop's thread: `__init__`, `start`, `serve`; then
 `changed`, `on_health`, `reload` and what tells of it as often as needed; at last `finish` and
 `close`, which also come where a start has failed half-way. What raises in `__init__`, `start` or
-`serve` keeps the node from starting. What `changed`, `on_health`, `finish` and `close` raise is
-logged (`plug_in_failed`) and costs nobody else anything; nor does a stop wait for them for ever.
+`serve` keeps the node from starting. What all else raises is logged (`plug_in_failed`) and costs
+nobody else anything: what is asked for is left out, or `checks` fail, and is logged once until it
+is told again; nor does a stop wait for `finish` or `close` for ever.
 What there is of it (`links` and all that follow) may be asked for at any time, before `start` and
 after `close`, too.
 

@@ -19,31 +19,72 @@ GRACE_SECONDS: Final = 5.0
 T = TypeVar("T")
 
 
-def guarded(call: Callable[[T], object], told: T) -> None:
-    """Tell a plug-in something; what it raises costs nobody else anything."""
-    try:
-        call(told)
-    except Exception:  # it is anybody's code, called in an actor's turn or on the store's thread
-        logger.exception("plug_in_failed")
+class PlugIns(tuple[PlugIn, ...]):
+    """The plug-ins of a node, in the order of its tables; what one raises costs nobody anything.
+
+    They are anybody's code, called in actors' turns, on the store's thread, and while a node stops.
+    """
+
+    def __init__(self, _: Iterable[PlugIn] = ()) -> None:
+        self._silent: set[tuple[str, str]] = set()
+
+    def tell(self, what: str, call: Callable[[PlugIn], object]) -> None:
+        """Tell each something; what one raises is logged (`plug_in_failed`)."""
+        for plug_in in self:
+            try:
+                call(plug_in)
+            except Exception:
+                _failed(plug_in, what)
+
+    async def end(
+        self, what: str, call: Callable[[PlugIn], Awaitable[None]], seconds: float
+    ) -> None:
+        """Have each end something within so many seconds; the node stops whatever it does."""
+        for plug_in in self:
+            try:
+                async with asyncio.timeout(seconds + GRACE_SECONDS):
+                    await call(plug_in)
+            except Exception:
+                _failed(plug_in, what)
+
+    def ask(
+        self,
+        what: str,
+        question: Callable[[PlugIn], Iterable[T]],
+        instead: Callable[[PlugIn, Exception], Iterable[T]] = lambda *_: (),
+    ) -> Iterator[T]:
+        """What each answers, one after the other, or something else in place of one that raises.
+
+        As it may be asked every second, that is logged once, and anew only after it has answered.
+        """
+        for plug_in in self:
+            asked = (plug_in.host.name, what)
+            try:
+                answer = (*question(plug_in),)
+            except Exception as error:
+                if asked not in self._silent:
+                    self._silent.add(asked)
+                    _failed(plug_in, what)
+                yield from instead(plug_in, error)
+            else:
+                self._silent.discard(asked)
+                yield from answer
 
 
-async def within(end: Callable[[], Awaitable[None]], seconds: float) -> None:
-    """Have a plug-in end something within so many seconds; the node stops whatever it does."""
-    try:
-        async with asyncio.timeout(seconds + GRACE_SECONDS):
-            await end()
-    except Exception:  # likewise, and it may take too long
-        logger.exception("plug_in_failed")
+def _failed(plug_in: PlugIn, what: str) -> None:
+    logger.exception("plug_in_failed", extra={"plug_in": plug_in.host.name, "asked": what})
 
 
-def make_plug_ins(host: Host) -> list[PlugIn]:
+def make_plug_ins(host: Host) -> PlugIns:
     """Those that the tables of a node's configuration ask for, in the order of its tables.
 
     Raises:
         ConfigError: as `load` of `rillnode.node.installed`, or as the plug-in says.
     """
     asked = asked_plug_ins(host.config, host.given)
-    return [plug_in_of(name, table)(replace(host, name=name)) for name, table in asked.items()]
+    return PlugIns(
+        plug_in_of(name, table)(replace(host, name=name)) for name, table in asked.items()
+    )
 
 
 def plug_in_of(name: str, table: str = "") -> type[PlugIn]:

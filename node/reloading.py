@@ -3,7 +3,6 @@
 Grants, quotas, streams, log levels, and what plug-ins can take over of their own tables.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +17,7 @@ from rillnode.actors.engine.system import AsyncioSystemBase, Cell
 from rillnode.codecs.events import event_logger
 from rillnode.node.config import Config
 from rillnode.node.plugin import PlugIn
+from rillnode.node.plugins import PlugIns
 
 logger = event_logger("rillnode.node.reloading")
 
@@ -42,7 +42,7 @@ class Reloading:
     rules: StreamRules
     streams: Cell
     retention: Cell
-    plug_ins: Sequence[PlugIn]
+    plug_ins: PlugIns
 
     def apply(self, old: Config, new: Config) -> Config:
         """Let a checked configuration take effect as far as that can be done; it does not fail.
@@ -56,8 +56,12 @@ class Reloading:
         """
         changed = {name: getattr(new, name) for name in _CHANGEABLE}
         effective = msgspec.structs.replace(old, **changed)
-        for plug_in in self.plug_ins:
+
+        def reload(plug_in: PlugIn) -> None:
+            nonlocal effective
             effective = plug_in.reload(effective, new)
+
+        self.plug_ins.tell("reload", reload)
         if old.grants != new.grants:
             before, after = set(old.grants), set(new.grants)
             lost, given = before - after, after - before

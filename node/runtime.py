@@ -87,7 +87,7 @@ from rillnode.node.listening import listen_noise, public_address
 from rillnode.node.observation import Observation, Parts
 from rillnode.node.peers import Peers
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Variants
-from rillnode.node.plugins import guarded, make_plug_ins, within
+from rillnode.node.plugins import make_plug_ins
 from rillnode.node.principals import check_allowed
 from rillnode.node.reloading import Reloading, ensure_streams
 from rillnode.node.stores import MakeStore, store_maker
@@ -200,7 +200,7 @@ class Node:
     @property
     def facts(self) -> dict[str, str]:
         """What plug-ins tell of themselves, such as the public halves of their keys, by name."""
-        return {name: text for one in self._plug_ins for name, text in one.facts.items()}
+        return dict(self._plug_ins.ask("facts", lambda one: one.facts.items()))
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -392,9 +392,8 @@ class Node:
         failed = self._entered.failure is not None
         self._observed.state = "draining"
         # Jobs first: to finish a batch, each may still have to connect.
-        for plug_in in self._plug_ins:
-            seconds = 0.0 if failed else JOBS_SECONDS
-            await within(partial(plug_in.finish, seconds), seconds)
+        seconds = 0.0 if failed else JOBS_SECONDS
+        await self._plug_ins.end("finish", lambda one: one.finish(seconds), seconds)
         for listener in self._links.values():
             listener.stop_accepting()
         self._dialled.stop()
@@ -414,8 +413,7 @@ class Node:
         for listener in self._links.values():
             await listener.close()
         await self._dialled.close()
-        for plug_in in self._plug_ins:
-            await within(plug_in.close, DRAIN_SECONDS)
+        await self._plug_ins.end("close", lambda one: one.close(), DRAIN_SECONDS)
         await self._system.shutdown()
         await asyncio.to_thread(self._close_store)
         if self._http is not None:
@@ -447,7 +445,7 @@ class Node:
         """The actors of all links, whatever they speak."""
         if not hasattr(self, "_peers"):
             return ()
-        return (*self._peers.open, *(cell for one in self._plug_ins for cell in one.links))
+        return (*self._peers.open, *self._plug_ins.ask("links", lambda one: one.links))
 
     async def _drain(self) -> None:
         """Read nothing more, and wait until all that was read has its outcome and is synced."""
@@ -499,7 +497,7 @@ class Node:
         self._peers = self._variants.peers(peers)
         self._access.rights.links = lambda: (
             *self._peers.open,
-            *(cell for one in self._plug_ins for cell in one.holders),
+            *self._plug_ins.ask("holders", lambda one: one.holders),
         )
         holds = Holds()
         retention = system.spawn(partial(RetentionActor, context, holds))
@@ -509,8 +507,7 @@ class Node:
         def on_stream(change: StreamRecord | StreamRemoved) -> None:
             partitions.changed(change)
             system.post(retention, change)
-            for plug_in in self._plug_ins:
-                guarded(plug_in.changed, change)
+            self._plug_ins.tell("changed", lambda one: one.changed(change))
             record = change.record if isinstance(change, StreamRemoved) else change
             context.groups.stream_changed(record.name, change)
             if isinstance(change, StreamRemoved):
@@ -655,7 +652,7 @@ class Node:
 
     def _accept(self, identity: str) -> bool:
         return self._access.known(f"noise:{identity}") or any(
-            one.admits(identity) for one in self._plug_ins
+            self._plug_ins.ask("admits", lambda one: (one.admits(identity),))
         )
 
     # What fails for good ---------------------------------------------------------------------
@@ -713,8 +710,7 @@ class Node:
             told = self._router.lookup(address)
             if told is not None:
                 self._system.post_threadsafe([(told, health)])
-        for plug_in in self._plug_ins:
-            guarded(plug_in.on_health, health)
+        self._plug_ins.tell("on_health", lambda one: one.on_health(health))
         if health.writable:
             logger.info("store_writable")
         else:

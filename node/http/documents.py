@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, cast
@@ -11,7 +11,6 @@ from typing import Any, Final, cast
 import msgspec
 
 import rillnode
-from rillnode.codecs.events import event_logger
 from rillnode.codecs.next_steps import step_of
 from rillnode.node.config import Config
 from rillnode.node.http.answers import Refusal
@@ -20,9 +19,7 @@ from rillnode.node.http.history import History
 from rillnode.node.http.recent import RecentWarnings
 from rillnode.node.http.streams import FRESH_SECONDS, Streams, view_of
 from rillnode.node.observation import Observation
-from rillnode.node.plugin import PageTable
-
-logger = event_logger("rillnode.node.http")
+from rillnode.node.plugin import PageTable, PlugIn
 
 _SECRET_WORDS: Final = ("hash", "token", "secret", "password", "seed")
 MASK: Final = "***"
@@ -134,14 +131,8 @@ class Documents:
 
     async def tables(self) -> dict[str, Any]:
         """What plug-ins add to the status page."""
-        return {"tables": [*self._tables()]}
-
-    def _tables(self) -> Iterator[dict[str, Any]]:
-        for plug_in in self._node.parts.plug_ins:
-            try:
-                yield from [_shown(plug_in.host.name, one) for one in plug_in.page_tables]
-            except Exception:  # it is anybody's code, and costs the page nothing else
-                logger.exception("plug_in_failed")
+        shown = self._node.parts.plug_ins.ask("page_tables", _tables_of)
+        return {"tables": [*shown]}
 
     async def warnings(self) -> dict[str, Any]:
         """The newest warnings."""
@@ -219,8 +210,12 @@ class _Rates:
             row["handled_per_second"] = round(self._rates.get(name, 0.0), 1)
 
 
+def _tables_of(plug_in: PlugIn) -> list[dict[str, Any]]:
+    """The tables of a plug-in, as the page draws them."""
+    return [_shown(plug_in.host.name, one) for one in plug_in.page_tables]
+
+
 def _shown(plug_in: str, table: PageTable) -> dict[str, Any]:
-    """A table of a plug-in, as the page draws it."""
     rows = [{one.key: row[one.key] for one in table.columns} for row in table.rows()]
     columns = [
         {"key": key, "kind": kind, "heading": heading or key.replace("_", " ")}

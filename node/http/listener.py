@@ -232,9 +232,9 @@ class StatusSite:
 
     def _of_plug_ins(self) -> Iterator[tuple[str, Document]]:
         """The documents of plug-ins, each with the name of its own."""
-        for plug_in in self._node.parts.plug_ins:
-            for one in plug_in.documents:
-                yield plug_in.host.name, one
+        return self._node.parts.plug_ins.ask(
+            "documents", lambda one: [(one.host.name, document) for document in one.documents]
+        )
 
     async def _document(self, document: Document, request: web.Request) -> web.Response:
         if document.is_data:

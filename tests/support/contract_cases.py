@@ -37,7 +37,7 @@ from rillnode.actors.engine.faults import FAULTS, Fault, When
 from rillnode.actors.engine.worker import Worker
 from rillnode.node import runtime
 from rillnode.node.plugin import Host, PlugIn, Variants
-from rillnode.node.plugins import make_plug_ins
+from rillnode.node.plugins import PlugIns, make_plug_ins
 from rillnode.node.simulation.leftovers import leftovers
 from rillnode.node.telemetry.telemetry import Tracing
 from rillnode.testing import Network, PlantedFailure, actor_classes, fail, message_types
@@ -232,8 +232,8 @@ class Spans(PlugIn):
         return Tracing(self._kept.tracer)
 
 
-def with_spans(kept: Kept, host: Host) -> list[PlugIn]:
-    return [Spans(host, kept), *make_plug_ins(host)]
+def with_spans(kept: Kept, host: Host) -> PlugIns:
+    return PlugIns([Spans(host, kept), *make_plug_ins(host)])
 
 
 def with_node(

@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace as replace_field
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,9 +18,11 @@ from msgspec.structs import replace
 
 from rillnode.actors.apps.actor import Actor
 from rillnode.actors.core.access import Access
-from rillnode.codecs.errors import ConfigError, RequestError
+from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError
+from rillnode.codecs.keys import Identity
 from rillnode.node import installed
 from rillnode.node.cli import main
+from rillnode.node.client import connect
 from rillnode.node.config import (
     Config,
     GrantTable,
@@ -32,7 +36,8 @@ from rillnode.node.config import (
 from rillnode.node.config.kinds import HostPort
 from rillnode.node.config.problem import Problem
 from rillnode.node.ockam.config import OckamListener, ServicesTable
-from rillnode.node.plugin import Asked, Column, Document, PageTable, PlugIn
+from rillnode.node.plugin import Asked, Column, Document, Host, PageTable, PlugIn
+from rillnode.node.plugins import PlugIns
 from rillnode.node.runtime import Node
 from rillnode.node.spark.config import SinkTables
 from rillnode.node.telemetry.config import TelemetryTable
@@ -75,11 +80,11 @@ def refusal(tmp_path: Path) -> ConfigError:
 
 
 def test_a_table_asks_for_its_plug_in_and_no_other_is_made(tmp_path: Path) -> None:
-    assert node(tmp_path).observed.parts.plug_ins == []
+    assert node(tmp_path).observed.parts.plug_ins == ()
     asking = node(tmp_path, ServicesTable(), OckamListener(listen="127.0.0.1:0"))
     assert [type(one).__name__ for one in asking.observed.parts.plug_ins] == ["Ockam"]
     off = node(tmp_path, TelemetryTable(enabled=False), SinkTables(), ServicesTable(enabled=()))
-    assert off.observed.parts.plug_ins == []
+    assert off.observed.parts.plug_ins == ()
 
 
 def test_a_table_whose_plug_in_nobody_has_brought(tmp_path: Path, points: list[EntryPoint]) -> None:
@@ -110,7 +115,7 @@ def test_one_that_no_table_asks_for_may_be_as_broken_as_it_likes(
     tmp_path: Path, points: list[EntryPoint]
 ) -> None:
     points.append(EntryPoint("spark", "nowhere:X", PLUG_INS))
-    assert node(tmp_path, SinkTables()).observed.parts.plug_ins == []
+    assert node(tmp_path, SinkTables()).observed.parts.plug_ins == ()
 
 
 def test_a_name_that_two_packages_have_taken(tmp_path: Path, points: list[EntryPoint]) -> None:
@@ -267,7 +272,7 @@ class TestTablesOfPlugIns:
 
     def test_one_that_is_off_makes_none(self, tmp_path: Path) -> None:
         off = node(tmp_path, Table(enabled=False))
-        assert off.observed.parts.plug_ins == []
+        assert off.observed.parts.plug_ins == ()
 
 
 def is_station(text: str) -> bool:
@@ -396,6 +401,87 @@ def test_what_a_plug_in_raises_later_costs_nobody_anything(
 
     assert asyncio.run(run()) == [b"x"]
     assert {"changed", "finish", "close"} <= {*Failing.told}
+
+
+MADE_OF = {"host", "metrics", "simulated", "variants", "pushed_keys", "start", "serve"}
+"""What a node is made of: what raises there keeps it from starting."""
+
+
+def broken(calls: Counter[str]) -> type[PlugIn]:
+    """A plug-in that raises whatever else it is told or asked."""
+
+    def raising(name: str) -> Callable[..., None]:
+        def call(*_: object) -> None:
+            calls[name] += 1
+            raise ValueError(f"planted: {name}")
+
+        return call
+
+    later = {name: one for name, one in vars(PlugIn).items() if name[0] != "_"}
+    return type(
+        "Broken",
+        (PlugIn,),
+        {
+            name: property(raising(name)) if isinstance(one, property) else raising(name)
+            for name, one in later.items()
+            if name not in MADE_OF
+        },
+    )
+
+
+class Talking(PlugIn):
+    """A plug-in that is asked after the broken one."""
+
+    def status(self) -> dict[str, Any]:
+        return {"weather": "fine"}
+
+
+async def test_what_a_plug_in_raises_when_it_is_asked_costs_nobody_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Counter[str]()
+
+    def make_plug_ins(host: Host) -> PlugIns:
+        made = {"broken": broken(calls), "talking": Talking}
+        return PlugIns(kind(replace_field(host, name=name)) for name, kind in made.items())
+
+    monkeypatch.setattr("rillnode.node.runtime.make_plug_ins", make_plug_ins)
+    config = Config(
+        name="a",
+        data_dir=tmp_path,
+        noise=NoiseListener(listen="127.0.0.1:0"),
+        http=HttpListener(listen="127.0.0.1:0"),
+    )
+    async with Node(config) as node, ClientSession() as session:
+
+        async def get(path: str) -> tuple[int, str]:
+            async with session.get(f"http://{node.addresses()['http']}{path}") as answer:
+                return answer.status, await answer.text()
+
+        assert node.facts == {}
+        for _ in range(2):
+            shown = json.loads((await get("/v1/status"))[1])
+            assert shown["weather"] == "fine"
+            (check,) = [one for one in node.checks() if not one.ok]
+            assert (check.name, "planted: checks" in check.reason) == ("broken", True)
+            assert (await get("/v1/tables"), (await get("/v1"))[0]) == ((200, '{"tables":[]}'), 200)
+            status, metrics = await get("/metrics")
+            assert (status, "rillnode_build_info" in metrics) == (200, True)
+            assert (await get("/v1/links"))[0] == (await get("/"))[0] == 200
+        node.reload(config)
+        await (await node.stream("s")).push(b"x")
+        node.reload(
+            replace(
+                config, grants=(GrantTable(who="noise:" + "ab" * 32, streams="*", may=("pull",)),)
+            )
+        )
+        node.reload(config)
+        url = f"noise://{node.addresses()['noise']}"
+        with pytest.raises(HandshakeError):
+            await connect(url, identity=Identity.generate(), node_identity=node.identity)
+    told = Counter(vars(one)["asked"] for one in caplog.records if one.msg == "plug_in_failed")
+    assert {*calls} == {*told} == {name for name in vars(PlugIn) if name[0] != "_"} - MADE_OF
+    assert {name for name, count in told.items() if count > 1} <= {"changed", "reload"}
 
 
 class Observatory(PlugIn):
