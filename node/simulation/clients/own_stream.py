@@ -7,6 +7,7 @@ much, and what goes is compared with their limits.
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 from rillnode.actors.core.streams.context import stream_address
@@ -234,12 +235,12 @@ class OwnStream:
         route = (local(stream_address(self._name, PARTITIONS)),)
         request = native.AppendRequest(1, 1, pack_body([b"beyond"]))
         payload = native.encode(request)
-        for using in (
-            client.ask(route, payload, timeout_seconds=CALL_SECONDS),
-            client.trim(self._name, partition=PARTITIONS, before=1),
+        for use in (
+            partial(client.ask, route, payload, timeout_seconds=CALL_SECONDS),
+            partial(client.trim, self._name, partition=PARTITIONS, before=1),
         ):
             try:
-                await using
+                await use()
             except RequestError as error:
                 self._history.note(self._program.name, "refused", error.code)
             else:
