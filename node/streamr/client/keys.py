@@ -7,11 +7,12 @@ first time that a key is used or missing.
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from rillnode.codecs.errors import CodecError, ConfigError, RillnodeError
+from rillnode.codecs.errors import CodecError, ConfigError, RequestError, RillnodeError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.streamr.encryption import Entropy, GroupKey, RsaKey, generate_group_key
 from rillnode.codecs.streamr.ethereum import EthereumKey
@@ -35,6 +36,9 @@ logger = event_logger("rillnode.node.streamr.client")
 
 _REQUESTS_MAX: Final = 1_000
 """Subscribers' requests that wait to be answered; beyond, the oldest is dropped and comes again."""
+
+_AGAIN_SECONDS: Final = 1.0
+"""Pause before the key stream is followed anew, where the server has ended that. Own choice."""
 
 _KEY_ID_BYTES: Final = 16
 
@@ -179,10 +183,10 @@ class Keys:
         Raises:
             RequestError, TransportError: as `Live.follow`.
         """
+        loop = asyncio.get_running_loop()
         if self._listening is None:
-            loop = asyncio.get_running_loop()
-            partition = (self._publisher.key_stream, 0)
-            self._listening = loop.create_task(self._live.follow(partition, self))
+            self._listening = loop.create_task(self._follow())
+        if self._answering is None:
             self._answering = loop.create_task(self._answer_requests())
         try:
             await asyncio.shield(self._listening)
@@ -236,7 +240,24 @@ class Keys:
         """Nothing to do: who has no answer asks again."""
 
     def failed(self, error: RillnodeError) -> None:
-        """Nothing to do: the client's other readers are told as well."""
+        """Listen again, where it was the server that has ended it: who publishes is asked for keys.
+
+        Where the connection is over, the client's other readers are told as well.
+        """
+        if isinstance(error, RequestError):
+            self._listening = asyncio.get_running_loop().create_task(self._listen_again())
+
+    async def _follow(self) -> None:
+        await self._live.follow((self._publisher.key_stream, 0), self)
+
+    async def _listen_again(self) -> None:
+        with suppress(RillnodeError):  # then the connection is over
+            while True:
+                await asyncio.sleep(_AGAIN_SECONDS)
+                try:
+                    return await self._follow()
+                except RequestError as error:
+                    logger.warning("not_resubscribed", extra={"code": error.code})
 
     async def _answer_requests(self) -> None:
         while True:

@@ -101,8 +101,8 @@ class Live:
         for partition, followed in self._followed.items():
             # What the server has not answered yet, the connection asks again by itself.
             if followed.subscribing.done():
-                task = asyncio.get_running_loop().create_task(self._resubscribe(partition))
-                followed.subscribing = task
+                again = self._resubscribe(partition, followed)
+                followed.subscribing = asyncio.get_running_loop().create_task(again)
 
     def message_received(self, message: StreamMessage) -> None:
         """Hand a message to those who follow its partition."""
@@ -113,9 +113,8 @@ class Live:
 
     def subscription_ended(self, stream_id: str, partition: int, error: RequestError) -> None:
         """Tell those who follow the partition; whoever follows it next asks the server anew."""
-        followed = self._followed.pop((stream_id, partition), None)
-        for inbox in () if followed is None else followed.inboxes:
-            inbox.failed(error)
+        if (followed := self._followed.get((stream_id, partition))) is not None:
+            self._end((stream_id, partition), followed, error)
 
     def message_refused(self, message: StreamMessage, error: RequestError) -> None:
         """Tell whoever publishes."""
@@ -134,16 +133,22 @@ class Live:
         assert self._connection is not None
         await self._connection.subscribe(*partition)
 
-    async def _resubscribe(self, partition: Partition) -> None:
+    async def _resubscribe(self, partition: Partition, followed: _Followed) -> None:
         try:
             await self._subscribe(partition)
         except RillnodeError as error:
             logger.warning("not_resubscribed", extra={"code": error.code})
-            for inbox in self._inboxes(partition):
-                inbox.failed(error)
+            self._end(partition, followed, error)
             return
-        for inbox in self._inboxes(partition):
+        for inbox in (*followed.inboxes,):
             inbox.resubscribed()
+
+    def _end(self, partition: Partition, followed: _Followed, error: RillnodeError) -> None:
+        """The server sends nothing of a partition any more."""
+        if self._followed.get(partition) is followed:  # else others follow it anew
+            del self._followed[partition]
+        for inbox in (*followed.inboxes,):
+            inbox.failed(error)
 
     async def _unsubscribe(self, partition: Partition, followed: _Followed) -> None:
         # An error says that there is no subscription any more, or no connection.
@@ -152,7 +157,3 @@ class Live:
             assert self._connection is not None
             if partition not in self._followed:
                 await self._connection.unsubscribe(*partition)
-
-    def _inboxes(self, partition: Partition) -> list[Inbox]:
-        followed = self._followed.get(partition)
-        return [] if followed is None else list(followed.inboxes)
