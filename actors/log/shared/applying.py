@@ -328,6 +328,7 @@ class Applier:
                 if known is not None and _NUMBER.unpack(known)[0] >= generation:
                     return False
                 tables.put_row(key, _NUMBER.pack(generation))
+                operation.is_newest = True
             case _:
                 pass
         return True

@@ -85,7 +85,7 @@ class Catalogue:
         """Another node's frame was carried out."""
         for operation in frame.operations:
             if shard == CATALOGUE:
-                if is_news and isinstance(operation, PutListing) and operation.error is None:
+                if is_news and isinstance(operation, PutListing) and operation.is_newest:
                     self._listed(operation)
             elif isinstance(operation, PutStream | RemoveStream):
                 listing = _listing(operation, frame.sequence)
@@ -98,12 +98,32 @@ class Catalogue:
         if record is None:
             return
         number = shards.place.of_stream_id(record.id)
-        if shards.is_ready(number) and listing.generation > shards[number].news_after:
-            return
-        if listing.record is None:
-            self._watching.removed(record)
+        if not shards.is_ready(number):
+            self._tell(record, listing.record)
+        elif listing.generation <= shards[number].news_after:
+            self._shards.begin(self._tell_of_view(number, record, listing.record))
+
+    def _tell(self, was: StreamRecord, now: StreamRecord | None) -> None:
+        """Tell of a stream, and of which has its name now."""
+        if now is None or now.id != was.id:
+            self._watching.removed(was)
+        if now is not None:
+            self._watching.changed(now)
+
+    async def _tell_of_view(
+        self, number: int, record: StreamRecord, listed: StreamRecord | None
+    ) -> None:
+        """Tell of a stream as it is in its shard: the listing may be of long before that.
+
+        Who follows it would leave it for one that is no more, and read it again from its beginning.
+        """
+        found = FindStream(name=record.name)
+        try:
+            await self._shards.ask(number, found)
+        except StoreError:
+            self._tell(record, listed)
         else:
-            self._watching.changed(record)
+            self._tell(record, found.record)
 
     async def compare(self, number: int) -> None:
         """Put into the catalogue the streams of a view that nobody has lived to put there."""

@@ -61,12 +61,14 @@ class PutListing(Operation, eq=False):
         record: what it is now; None: it was removed.
         generation: sequence at which that was done in the stream's own shard: the highest counts.
         was: result: the record that was listed before, where none is now.
+        is_newest: result: nothing that was done later, or the same, was listed before.
     """
 
     name: str = ""
     record: StreamRecord | None = None
     generation: int = 0
     was: StreamRecord | None = None
+    is_newest: bool = False
 
 
 class BeginLog(Operation, eq=False):

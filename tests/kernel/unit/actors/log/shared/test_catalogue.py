@@ -151,6 +151,38 @@ async def test_a_view_opened_before_the_catalogue_knows_does_not_hide_that_a_str
     assert [record.name for record in watch.removed] == [name]
 
 
+@pytest.mark.parametrize("has_view", [True, False], ids=["with its view", "without"])
+async def test_a_listing_of_long_ago_brings_back_no_stream_that_was_removed_since(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, has_view: bool
+) -> None:
+    one, other = cluster.nodes(2)
+    name = name_in(1)
+    log = await one.stream(name_in(1, but=[name]))
+    await other.read(GetRecord(key="fresh"))
+    catalogue_of_one, held = one.store.shards[0], list[Any]()
+    monkeypatch.setattr(catalogue_of_one, "submit", held.append)
+    made = PutStream(record=StreamRecord(name=name))
+    again = PutStream(record=StreamRecord(name=name, owner="somebody"))
+    writes: tuple[PutStream | RemoveStream, ...] = (made, RemoveStream(name=name), again)
+    for count, write in enumerate(writes, 1):
+        one.store.submit(write)
+        await until(lambda: len(held) == count)  # noqa: B023
+    monkeypatch.undo()
+    if has_view:
+        await other.fresh(log)
+    else:
+        catalogue_of_one.submit(held[2])
+    told = list[StreamRecord]()
+    for listing in (held[0], held[1]):
+        watch = WatchRecords()
+        other.store.watch(watch)
+        catalogue_of_one.submit(listing)
+        await asyncio.sleep(0.2)
+        told += watch.changed
+        assert made.record.id not in {record.id for record in watch.changed}
+    assert again.record.id in {record.id for record in told}
+
+
 async def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
     disks: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
