@@ -34,6 +34,9 @@ WAYS: Final = "rillnode.ways"
 SERVING: Final = "rillnode.serving"
 """Where else `rillnode route serve` can serve: a `Place` of `rillnode.node.cli.serve`."""
 
+WORDS: Final = "rillnode.words"
+"""What is known of plug-ins where they are not in use: a `Words` of `rillnode.codecs.words`."""
+
 PLACES: Final = "rillnode.places"
 """Where names lie in a shared log: functions as `rillnode.actors.log.shared.placement.PlaceOf`."""
 

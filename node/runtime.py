@@ -71,6 +71,7 @@ from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.words import brought_words
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.client.client import Client
 from rillnode.node.client.lookup import About
@@ -160,6 +161,7 @@ class Node:
         threads: Threads | None = None,
     ) -> None:
         check_config(config)
+        brought_words()  # which reads files the first time: here, and not in an actor's turn
         self.config = config
         self._given_clock = clock
         self._entropy = entropy
