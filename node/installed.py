@@ -46,9 +46,6 @@ ENGINES: Final = "rillnode.engines"
 ENTRIES: Final = "rillnode.entries"
 """What tables are told of entries of a kind: subclasses of `rillnode.node.entries.EntryReader`."""
 
-PRINCIPALS: Final = "rillnode.principals"
-"""Kinds of principals: functions that say whether a text is one's name, as behind `kind:`."""
-
 DOCTOR: Final = "rillnode.doctor"
 """What `rillnode doctor` looks at: functions of configuration and environment, to findings."""
 

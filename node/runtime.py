@@ -24,6 +24,7 @@ from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS, LookupActor
 from rillnode.actors.core.lookup.streams import INDEX_PREFIX, index_stand_in
+from rillnode.actors.core.principals import check_principals
 from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
 from rillnode.actors.core.queues.service import (
     ADDRESS as QUEUES_ADDRESS,
@@ -89,7 +90,6 @@ from rillnode.node.observation import Observation, Parts
 from rillnode.node.peers import Peers
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Variants
 from rillnode.node.plugins import guarded, make_plug_ins, within
-from rillnode.node.principals import check_allowed
 from rillnode.node.reloading import Reloading, ensure_streams
 from rillnode.node.stores import MakeStore, store_maker
 from rillnode.transports.clock import SystemClock
@@ -281,7 +281,7 @@ class Node:
             ActorError: `actor.stopped`, the node is not running.
             Exception: whatever `started`, or the class, raises.
         """
-        check_allowed(allow)
+        check_principals(allow)
         return await self._running_hosting().spawn(
             actor, args, address=address, allow=allow, essential=essential, settings=settings,
             decode=decode, encode=encode,
@@ -306,7 +306,7 @@ class Node:
             ConfigError: `actor.allow`; `actor.class`, `make` is no function.
             ActorError: `actor.stopped`, the node is not running.
         """
-        check_allowed(allow)
+        check_principals(allow)
         self._running_hosting().on_demand(prefix, make, allow)
 
     async def about(self, route: Route | str) -> About:
@@ -533,7 +533,6 @@ class Node:
             self._threads,
             self,
             self._clock,
-            check_allowed,
         )
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         appender = system.spawn(partial(AppenderService, context, partitions))

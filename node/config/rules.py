@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
+from rillnode.actors.core.principals import unfit_principal
 from rillnode.actors.core.streams.rules import StreamRule
 from rillnode.actors.log.shared.holding import shards_of
 from rillnode.actors.log.shared.placement import CATALOGUE
@@ -19,7 +20,6 @@ from rillnode.node.config.problem import Problem
 from rillnode.node.config.store_tables import SHARDS_MAX
 from rillnode.node.config.tables import Config
 from rillnode.node.installed import ENGINES, TABLES, installed
-from rillnode.node.principals import unfit_principal
 
 OWN_LINKS: Final = ("noise", "ockam")
 """What the kernel has links of itself: those of its own listener, and to peers."""

@@ -3,7 +3,7 @@
 from typing import Final
 
 from rillnode.codecs.next_steps import TRACEBACK
-from rillnode.codecs.words import Words
+from rillnode.codecs.words import Kind, Words
 
 WORDS: Final = Words(
     steps={
@@ -16,4 +16,5 @@ WORDS: Final = Words(
     event_steps={
         "subscription_failed": TRACEBACK,
     },
+    principals={"eth": Kind("0x[0-9a-f]{40}", "0xHEX (40)")},
 )

@@ -22,7 +22,6 @@ from rillnode.node.installed import (
     DOCTOR,
     ENTRIES,
     PLUG_INS,
-    PRINCIPALS,
     SERVING,
     TABLES,
     VERBS,
@@ -37,7 +36,7 @@ from rillnode.node.testing.contract.plug_ins.using import PlugInSuite, needs
 HEAVY: Final = ("rocksdict", "aiohttp", "pyarrow", "thespian", "rillnode.node.runtime")
 """What only a running node needs, of the kernel: nobody waits for it to read a table or a help."""
 
-_GROUPS: Final = (PLUG_INS, TABLES, VERBS, DOCTOR, ENTRIES, PRINCIPALS, WAYS, SERVING)
+_GROUPS: Final = (PLUG_INS, TABLES, VERBS, DOCTOR, ENTRIES, WAYS, SERVING)
 
 _IMPORTED: Final = """
 import json, sys

@@ -3,6 +3,7 @@
 import pytest
 
 from rillnode.actors.apps.addresses import check_address
+from rillnode.actors.core.principals import unfit_principal
 from rillnode.actors.overlay import context, stream_keys, tracker
 from rillnode.codecs.errors import RequestError
 from rillnode.node.overlay import overlay, released
@@ -22,3 +23,14 @@ def test_no_application_takes_an_address_of_it(address: str) -> None:
     with pytest.raises(RequestError) as caught:
         check_address(address)
     assert caught.value.code == "address.reserved"
+
+
+@pytest.mark.parametrize("who", ["streamr:*", "streamr:0xAb#17", "streamr:0xAb#*"])
+def test_a_principal_of_its_kind_is_one(who: str) -> None:
+    assert unfit_principal(who, granted=True) is None
+    assert (unfit_principal(who) is None) is False
+
+
+@pytest.mark.parametrize("who", ["streamr", "streamr:a b", "streamr:" + "a" * 257])
+def test_a_principal_is_not_of_its_kind(who: str) -> None:
+    assert unfit_principal(who, granted=True)

@@ -1,18 +1,31 @@
 """What plug-ins say of themselves is found where they are not in use, and breaks nothing there."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
 from rillnode.actors.apps import addresses
+from rillnode.actors.apps.actor import Actor
+from rillnode.actors.core import principals
+from rillnode.actors.core.access import Access
 from rillnode.codecs import next_steps, words
-from rillnode.codecs.errors import RequestError
+from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.next_steps import NEXT_STEPS, every_step, next_step, step_after, step_of
-from rillnode.codecs.words import GROUP, Words, brought_words
+from rillnode.codecs.words import GROUP, Kind, Words, brought_words
+from rillnode.node.config import (
+    Config,
+    GrantTable,
+    HttpListener,
+    NoiseListener,
+    parse_config,
+)
+from rillnode.node.runtime import Node
 
 WEATHER = Words(
     steps={
@@ -22,6 +35,11 @@ WEATHER = Words(
         "stream.unknown": "is the kernel's",
     },
     addresses=("weather", "weather/*"),
+    principals={
+        "wmo": Kind("[0-9]{5}", "N"),
+        "who": Kind("[a-z]*", "NAME", proved=False),
+        "noise": Kind(".*", "is the kernel's"),
+    },
     event_steps={"window_broken": "sweep", "read_failed": "is the kernel's"},
 )
 OTHER = "is no Words"
@@ -32,6 +50,7 @@ def forget() -> None:
     next_steps._brought_steps.cache_clear()  # pyright: ignore[reportPrivateUsage]
     next_steps._brought_event_steps.cache_clear()  # pyright: ignore[reportPrivateUsage]
     addresses._reserved.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    principals._brought.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +114,69 @@ def test_they_are_read_once_and_only_if_somebody_asks(points: list[EntryPoint]) 
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == str([words.__name__])
+
+
+class Greeter(Actor):
+    """Is to be reached by some."""
+
+
+def named(who: str) -> str:
+    """A configuration that names a principal wherever it may."""
+    return f"""
+        name = "a"
+        [[grant]]
+        who = "{who}"
+        streams = "*"
+        may = ["push"]
+        [[quota]]
+        who = "{who}"
+        streams_max = 1
+        [[peer]]
+        name = "b"
+        ockam = "127.0.0.1:1"
+        who = ["{who}"]
+    """
+
+
+def test_a_principal_may_be_of_a_kind_that_anybody_brings(tmp_path: Path) -> None:
+    file = Path("node.toml")
+    for who in ("wmo:10384", "wmo:*"):
+        assert parse_config(named(who), file).grants[0].who == who
+    for who in ("wmo:Berlin", "wmo", "icao:10384", "noise:10384", ":1"):
+        with pytest.raises(ConfigError) as caught:
+            parse_config(named(who), file)
+        refused = str(caught.value)
+        for key in ("grant[0].who", "quota[0].who", "peer[0].who[0]"):
+            assert f"{key}: {who!r}: expected noise:HEX" in refused
+        assert "apikey:NAME, wmo:N, anonymous" in refused
+
+    async def run() -> None:
+        plain = Config(
+            name="a",
+            data_dir=tmp_path,
+            noise=NoiseListener(enabled=False),
+            http=HttpListener(enabled=False),
+        )
+        async with Node(plain) as node:
+            await node.spawn(Greeter, allow=["wmo:10384"])
+            await node.spawn(Greeter, allow=["who:says"])
+            for allowed in (["wmo:Berlin"], [10384]):
+                with pytest.raises(ConfigError, match=rf"{allowed[0]}'?: ") as caught:
+                    await node.spawn(Greeter, allow=allowed)  # type: ignore[arg-type]
+                assert caught.value.code == "actor.allow"
+
+    asyncio.run(run())
+    access = Access([GrantTable(who="wmo:*", streams="weather", may=("push",)).grant()])
+    assert access.allows("wmo:10384", "push", "weather")
+    assert not access.allows("icao:10384", "push", "weather")
+
+
+def test_a_principal_that_proves_nothing_is_for_grants_alone() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(named("who:says"), Path("node.toml"))
+    assert "grant[0].who" not in str(caught.value)
+    assert "quota[0].who: 'who:says'" in str(caught.value)
+    assert "peer[0].who[0]: 'who:says'" in str(caught.value)
+    assert "who:NAME" not in str(caught.value)
+    with pytest.raises(ConfigError, match="apikey:NAME, wmo:N, who:NAME, anonymous"):
+        parse_config(named("who:Says"), Path("node.toml"))
