@@ -32,5 +32,5 @@ WORDS: Final = Words(
     event_steps={
         "sink_parked": "mend what the reason says, then `rillnode sink resume NAME`",
     },
-    addresses=("spark_sink", "spark_sink/*"),
+    addresses=("sink", "sink/*"),
 )

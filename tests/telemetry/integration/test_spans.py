@@ -87,8 +87,8 @@ async def test_ranges_of_a_sink(tmp_path: Path) -> None:
     async with Node(config, tracer=kept.tracer) as node:
         stream = await node.stream("s1")
         await stream.push_many([b"%d" % number for number in range(50)])
-        await until(lambda: kept.all("range spark_sink/out"))
-    spans = kept.all("range spark_sink/out")
+        await until(lambda: kept.all("range sink/out"))
+    spans = kept.all("range sink/out")
     assert sum(told(span)["batch.message_count"] for span in spans) == 50
 
 
