@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
@@ -63,8 +63,7 @@ from rillnode.actors.log import (
     StreamRecord,
 )
 from rillnode.actors.log.nodes import NodeRecord
-from rillnode.actors.ports import Clock, Entropy, Tracer
-from rillnode.codecs.channel_key import ChannelKey
+from rillnode.actors.ports import Clock, Entropy
 from rillnode.codecs.errors import ActorError, NodeFailed, RillnodeError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.group_address import GROUP_PREFIX
@@ -126,8 +125,8 @@ class Node:
         clock: another clock than the machine's.
         entropy: another source of random bytes than the machine's.
         identity: another identity than the one in the key file, which is not looked for then.
-        channel_key: likewise the key of secure channels.
-        tracer: takes the spans of what the node does; default: what `[telemetry]` says.
+        given: parts for plug-ins, by the plug-ins' names, in place of what they would make by their
+            tables: such as a tracer, which takes the spans of what the node does, for `telemetry`.
         commit_on_loop: write small groups to a quick disk on the loop's thread while that has time
             to spare, and not on the store's. One push after the other takes less time so; the loop
             stands still meanwhile, for a hundredth of its time at most where the disk is slow.
@@ -155,8 +154,7 @@ class Node:
         clock: Clock | None = None,
         entropy: Entropy = os.urandom,
         identity: Identity | None = None,
-        channel_key: ChannelKey | None = None,
-        tracer: Tracer | None = None,
+        given: Mapping[str, Any] | None = None,
         commit_on_loop: bool = False,
         threads: Threads | None = None,
     ) -> None:
@@ -178,10 +176,9 @@ class Node:
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
         self._dialled = Peers(config, self._identity)
-        given = {"telemetry": tracer, "ockam": channel_key}
         host = Host(
             config=config, identity=self._identity, entropy=entropy, threads=self._threads,
-            given={table: part for table, part in given.items() if part is not None},
+            given=given or {},
         )  # fmt: skip
         self._plug_ins = make_plug_ins(host)
         parts = Parts(links=self._links, peers=self._dialled, plug_ins=self._plug_ins)
