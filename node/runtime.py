@@ -201,6 +201,10 @@ class Node:
         """What plug-ins tell of themselves, such as the public halves of their keys, by name."""
         return {name: text for one in self._plug_ins for name, text in one.facts.items()}
 
+    def to_try(self, stream: str) -> list[str]:
+        """Commands that show plug-ins at work on a stream, as the banner of `--dev` has them."""
+        return [command for one in self._plug_ins for command in one.to_try(stream)]
+
     async def __aenter__(self) -> Self:
         """Start."""
         self._entered.enter()
