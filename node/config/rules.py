@@ -129,11 +129,12 @@ def _store(config: Config) -> Iterator[Problem]:
         text = f"{table.engine!r}: expected one of {known}"
         yield Problem(("store", "engine"), "config.value", text)
         return
-    if table.engine == "jetstream" and not table.servers:
-        text = 'missing: engine "jetstream" needs at least one, such as "tls://nats-1:4222"'
+    if table.engine != "rocksdb" and not table.servers:
+        text = f'missing: engine "{table.engine}" needs at least one, such as "tls://nats-1:4222"'
         yield Problem(("store", "servers"), "config.missing", text)
     if table.engine == "rocksdb" and table.servers:
-        text = f'conflicts with {table.servers[0]}: set store.engine = "jetstream" to use it'
+        others = " or ".join(f'"{name}"' for name in installed(ENGINES)) or "another"
+        text = f"conflicts with {table.servers[0]}: set store.engine = {others} to use it"
         yield Problem(("store", "engine"), "config.conflict", text)
     if table.engine == "rocksdb" and table.serve:
         text = 'conflicts with engine "rocksdb", which holds everything: leave it out'

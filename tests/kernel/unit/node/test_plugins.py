@@ -270,8 +270,13 @@ def test_a_log_may_be_on_an_engine_that_anybody_brings(points: list[EntryPoint])
     file = Path("node.toml")
     text = 'name = "a"\n[store]\nengine = "tape"\nservers = ["nats://127.0.0.1:1"]'
     assert parse_config(text, file).store.engine == "tape"
-    with pytest.raises(ConfigError, match=r'store.engine: .*expected one of "rocksdb", "tape"'):
-        parse_config(text.replace("tape", "tapes"), file)
+    for wrong, said in (
+        (text.replace("tape", "tapes"), r'store.engine: .*expected one of "rocksdb", "tape"'),
+        (text.partition("servers")[0], r'store.servers: missing: engine "tape" needs'),
+        (text.replace("tape", "rocksdb"), r'store.engine: .*set store.engine = "tape" to use it'),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            parse_config(wrong, file)
 
 
 def test_a_broken_verb_stops_no_other(
