@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """What is known of a plug-in that may not be in use, and what it adds to a language of all.
+    """Says of a plug-in what is known of it whether it is in use or not.
 
     Attributes:
         steps: what to do about an error, by its code, or by what stands before the code's dot.
