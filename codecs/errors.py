@@ -2,7 +2,6 @@
 
     RillnodeError             code, text, context
     +- CodecError             a peer's bytes are wrong: close or answer that peer, count it
-    |  +- NextGraphError      what ends a NextGraph connection, and says how to close it
     +- TransportError         a link failed
     |  +- HandshakeError      the peer could not be authenticated, or refuses us
     +- StoreError             the log could not do what was asked; see `retryable`

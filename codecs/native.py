@@ -54,7 +54,7 @@ requests go, and what answers them:
 | rillnode_list_routes | `about` | rillnode_routes, at most 250 |
 
 A stream is at `ST_S_<partition>_<name>`, a group at `GR_<name>_<stream>`, a queue at
-`WQ_<queue>_<stream>`, a sink at `spark_sink/<name>`. Names are quoted as in URLs, the first of two
+`WQ_<queue>_<stream>`, a sink at `sink/<name>`. Names are quoted as in URLs, the first of two
 with its `_` as well. A subscription or service is where its answers come from.
 """
 

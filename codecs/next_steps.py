@@ -1,15 +1,22 @@
-"""The next step for everything that can go wrong, as commands, pages and the log tell it."""
+"""The next step for everything that can go wrong, as commands, pages and the log tell it.
+
+Plug-ins bring theirs (`codecs.words`), for codes and events of their own: what is here stands.
+"""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 from rillnode.codecs.errors import CodecError, RillnodeError
+from rillnode.codecs.words import brought_words
 
 _GRANT: Final = "grant your key: `rillnode key grant FILE` prints the [[grant]] for node.toml"
 _ROUTE: Final = "check the route; `rillnode peer ls` shows which peers are in reach"
 _WRITE: Final = "make room there, or name a directory that you may write to"
-_TRACEBACK: Final = "mend it where the traceback names code of yours, else report it"
 _PEER: Final = "the other side sent what cannot be read: compare the versions of both"
+
+TRACEBACK: Final = "mend it where the traceback names code of yours, else report it"
+"""The step for an event that only a mistake in a program can cause."""
 
 NEXT_STEPS: Final = {
     "actor": "see the node's log: it tells which actor failed, and why",
@@ -30,7 +37,6 @@ NEXT_STEPS: Final = {
     "backup.version": "restore it with the version of rillnode that made it, or a newer one",
     "bench": "`rillnode doctor` tells what a node would suffer from here",
     "call": "ask again, if it may be done twice",
-    "channel": "open another channel; `rillnode key show --channel FILE` prints a listener's key",
     "client": "check what the client was given, and connect again",
     "config": "correct it, then `rillnode config check -c FILE`",
     "config.another": "name the configuration of the one that you mean with -c",
@@ -60,36 +66,22 @@ NEXT_STEPS: Final = {
     "entries.header_name": "name headers by texts",
     "entries.headers": "send fewer headers, or shorter ones",
     "entries.key": "choose a shorter key",
-    "entries.many": "send them in several requests",
-    "export": "give the sink a new directory: it exports what the node still has",
-    "file": "stop the other process, or give each a directory of its own",
-    "files": "copy the directory again from where the sink writes it",
     "follow": "follow a pattern that stands for fewer streams",
     "follow.invalid": "correct the pattern, or begin from start, end or a position as it was",
     "group": "`rillnode index ls` shows who shares what; a name is a group's or one consumer's",
-    "gateway": "send what the text says; /openapi.json has all that can be sent",
-    "gateway.busy": "close tails that nobody reads, or see `[gateway] tails_max`",
-    "gateway.key": "`rillnode apikey new NAME` makes a key, [[gateway.apikey]] has its hash",
-    "gateway.right": "a [[grant]] names the principal, and what it may do",
-    "gateway.ticket": "POST /tickets makes another",
     "http": "send what the text says",
     "http.cross_site": "open the address by itself, or ask from a program",
     "http.host": "see `[http]` in the configuration: listen, token_file",
     "http.no_token": "see `[http]` in the configuration: listen, token_file",
     "http.token": "see `[http]` in the configuration: listen, token_file",
-    "hub": "ask again; `rillnode peer ping NAME` tells whether the hub is in reach",
     "index": "`rillnode index ls STREAM` shows the saved positions",
     "input": "correct the line, or see `--format` and `--key-field`, over HTTP `key_field`",
-    "job": "let `rillnode run` start the job: it writes its configuration",
     "key": "`rillnode key show FILE` checks a key file, `rillnode key new FILE` makes one",
     "key.unwritable": _WRITE,
-    "landing": "let only one job land entries in a table: `rillnode sink ls` lists the node's",
     "link": "`rillnode run` starts a node; its banner says where it listens",
     "listen": "`--set LISTENER.listen=127.0.0.1:0` takes a free port; or change node.toml",
-    "login": "check that the address is the server's: what it asks to be signed is no login",
     "message": _ROUTE,
     "message.size": "send a smaller payload",
-    "nextgraph": "`rillnode nextgraph show` prints the broker's id, `nextgraph invite` invites",
     "node.failed": "start the node again, what was confirmed is kept; its log tells what failed",
     "node": "wait until the node is ready: /readyz tells what it waits for",
     "noise": "check that a `noise` listener has this address, and the versions of both",
@@ -100,10 +92,6 @@ NEXT_STEPS: Final = {
     "once.size": "send it in parts, each under its own key",
     "output": "make room where stdout goes, or send it elsewhere",
     "peer": "`rillnode peer ls` shows the peer's address and why it is out of reach",
-    "pipeline.busy": "`rillnode sink pause NAME`, or stop the node; then try again",
-    "pipeline.exists": "name a directory that is not there yet",
-    "pipeline.write": "name a directory that you may write to",
-    "pipeline": "see what the job has logged; `rillnode sink show NAME` has its last error",
     "plugin": "install what is missing; in a clone of rillnode, `make setup`",
     "producer.fenced": "let only one process push by this name",
     "producer.name": "choose another name",
@@ -118,80 +106,54 @@ NEXT_STEPS: Final = {
     "quota": "`rillnode stream trim` and `stream rm` make room; [[quota]] on the node sets it",
     "quota.rate": "push again a little later, or less in each second",
     "request": "try again; `rillnode status` tells whether the node is busy",
-    "resend": "ask for at least one message",
-    "rest": "correct the request, or try again where the server is busy",
     "route": _ROUTE,
     "route.busy": "look up less at once, or try again",
     "route.kept": "`rillnode actor show ROUTE` tells what it is",
     "route.refused": _GRANT,
-    "scenario": "docs/reference/simulation.md has every key of a scenario",
-    "scenario.file": "check the path; configs/ of a checkout has scenarios to begin with",
-    "scenario.function": "name it as `app.py:scenario`; it takes a `rillnode.testing.Network`",
     "serve": "serve fewer addresses over one link, or with fewer open calls",
     "serve.revoked": _GRANT,
     "serve.stopped": "serve it again, if still wanted",
-    "session": "log in with a key or an API key that the node knows",
-    "sim": "choose another file",
-    "sim.faults": "leave --faults out: `faults` of what the run writes has all, with numbers",
-    "sim.http": "leave --http out, or take a scenario with nodes, such as configs/sim-small.toml",
-    "sim.plots": "install matplotlib, or leave --html out",
-    "sink": "`rillnode sink ls` lists the node's sinks, `sink show NAME` tells how one is",
-    "sink.install": "`rillnode doctor -c FILE` tells what else Spark needs",
-    "sink.none": "a [[sink.spark]] in node.toml makes one",
-    "spark": "see `rillnode pipeline --help`, and `rillnode doctor` for what Spark needs",
     "store": "see the node's log; `rillnode status` tells whether the store takes writes",
     "store.full": "`df` tells what is left on the disk",
     "store.locked": "stop the other node, or name another directory with --data-dir",
     "store.unreadable": "see the disk's log; `rillnode restore BACKUP` makes a store of a backup",
-    "store.unsynced": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "store.unreachable": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     "stream": "`rillnode stream show NAME` shows a stream's partitions and limits",
     "stream.invalid": "choose a name, or a number, that the text allows",
     "stream.unknown": "add the grant, if one is named; `rillnode stream ls` lists what you may see",
     "stream.schema": "correct the entry, or its class",
-    "streamr": "the stream's owner grants permissions; a [[grant]] lets a user make streams",
     "subscription.stopped": "follow it again, if still wanted",
     "subscription": "close subscriptions that are not read, or make another link",
-    "table": "`rillnode table show NAME` has a table's schema, its history and its rejects",
-    "table.function": "mend the function, and resume the sink",
-    "table.infer": "let the sink land some entries first: `rillnode sink ls` tells how far it is",
-    "table.module": "set PYTHONPATH to where the module lies, or install it, and resume the sink",
-    "table.pair": "stop the node, remove the table and its rejects, and start it",
     "testing": "see the docstring of `rillnode.testing.Network`",
     "where": "`rillnode stream pull --help` tells what a condition is",
-    "view": "mend its `sql` or `slot`; `rillnode config check` tells what is wrong with them",
-    "view.changed": "remove the view's directory, or give it another one",
     "usage": "repeat the command with --yes if that is what you mean",
 }
 """By code, or by what stands before its dot."""
 
 EVENT_STEPS: Final = {
     "actor_stopped_by_failure": "the lines `actor_failed` before this one tell why",
-    "bad_delivery": _TRACEBACK,
-    "completion_failed": _TRACEBACK,
+    "bad_delivery": TRACEBACK,
+    "completion_failed": TRACEBACK,
     "config_not_reloaded": "the node goes on as before; correct it, and send SIGHUP again",
-    "connection_failed": _TRACEBACK,
+    "connection_failed": TRACEBACK,
     "essential_actor_ended": "start the node again, what was confirmed is kept",
     "frame_damaged": "check the disks of the log's servers",
-    "health_not_told": _TRACEBACK,
-    "loop_interrupted": _TRACEBACK,
+    "health_not_told": TRACEBACK,
+    "loop_interrupted": TRACEBACK,
     "node_failed": "start the node again, what was confirmed is kept",
-    "not_answered": _TRACEBACK,
-    "not_told": _TRACEBACK,
-    "not_written": _TRACEBACK,
-    "operation_failed": _TRACEBACK,
-    "plug_in_failed": _TRACEBACK,
+    "not_answered": TRACEBACK,
+    "not_told": TRACEBACK,
+    "not_written": TRACEBACK,
+    "operation_failed": TRACEBACK,
+    "plug_in_failed": TRACEBACK,
     "position_beyond_end": "begin at another index if the log is not the one that this is of",
     "read_failed": "check the disk and its log",
-    "shard_failed": _TRACEBACK,
+    "shard_failed": TRACEBACK,
     "shard_not_opened": "`rillnode status` tells why, and whether the node tries again",
-    "sink_parked": "mend what the reason says, then `rillnode sink resume NAME`",
     "snapshot_not_taken": "an earlier one is tried; check the disks of the log's servers",
     "stop_cut_short": "start it again, what was confirmed is kept",
     "store_failed": "the store is opened again by itself; if it stays so, check the disk",
     "store_not_writable": "writes are refused until it is; reads go on",
-    "store_refused": "`rillnode doctor -c FILE` asks every server of [store] by itself",
-    "subscription_failed": _TRACEBACK,
     "thread_ended": "start the node again, what was confirmed is kept",
     "views_differ": "report it; the node makes its view anew by itself",
     "work_abandoned": "make the actor end when it is asked to: it caught its cancellation",
@@ -212,9 +174,31 @@ def next_step(error: RillnodeError, command: str) -> str:
 
 def step_of(code: str) -> str:
     """The step for a code, or else for its family; nothing where there is none."""
-    return NEXT_STEPS.get(code) or NEXT_STEPS.get(code.partition(".")[0], "")
+    if not code:
+        return ""
+    for key in (code, code.partition(".")[0]):
+        if step := NEXT_STEPS.get(key) or _brought_steps().get(key):
+            return step
+    return ""
 
 
 def step_after(event: str, details: Mapping[str, object]) -> str:
     """The step for an event of the log: its own, or that of the code among its details."""
-    return EVENT_STEPS.get(event) or step_of(str(details.get("code", "")))
+    if step := EVENT_STEPS.get(event) or _brought_event_steps().get(event):
+        return step
+    return step_of(str(details.get("code", "")))
+
+
+def every_step() -> dict[str, str]:
+    """The steps by code or family, with those that plug-ins bring, for who describes them."""
+    return {**_brought_steps(), **NEXT_STEPS}
+
+
+@cache
+def _brought_steps() -> dict[str, str]:
+    return {code: step for words in brought_words() for code, step in words.steps.items()}
+
+
+@cache
+def _brought_event_steps() -> dict[str, str]:
+    return {event: step for words in brought_words() for event, step in words.event_steps.items()}

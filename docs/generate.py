@@ -18,7 +18,7 @@ import messages_reference
 from error_codes import ErrorCode, error_codes
 from python_reference import described, stood_for
 from rillnode.codecs.errors import ConfigError, RequestError
-from rillnode.codecs.next_steps import NEXT_STEPS, step_of
+from rillnode.codecs.next_steps import step_of
 from rillnode.node.cli.command import build_parser
 from rillnode.node.cli.failures import Exit
 from rillnode.node.config.describe import Key, Table, tables, toml_value
@@ -356,8 +356,8 @@ def errors_page() -> str:
     parts += [f"| `{name}` | {what} | {who} |\n" for name, (what, who) in _CLASSES.items()]
     for family, codes in families.items():
         parts.append(f"\n## {family}\n")
-        if family in NEXT_STEPS:
-            parts.append(f"\nWhat to do: {NEXT_STEPS[family]}.\n")
+        if step := step_of(family):
+            parts.append(f"\nWhat to do: {step}.\n")
         classes = {_classes(one) for one in codes}
         if len(classes) == 1:
             parts.append(f"\nClass: {classes.pop()}\n\n| code | what it says |\n|---|---|\n")
@@ -398,7 +398,7 @@ def _refusal(code: str) -> str:
 def _said(one: ErrorCode, family: str) -> str:
     """What an error says, and what to do where that is not what its whole family says."""
     step = step_of(one.code)
-    own = f". **Do:** {step}" if step and step != NEXT_STEPS.get(family) else ""
+    own = f". **Do:** {step}" if step and step != step_of(family) else ""
     meaning = one.meaning.translate({ord("<"): "&lt;", ord("|"): "&#124;", ord("*"): "&#42;"})
     return f"{meaning}{own}"
 

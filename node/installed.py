@@ -34,6 +34,9 @@ WAYS: Final = "rillnode.ways"
 SERVING: Final = "rillnode.serving"
 """Where else `rillnode route serve` can serve: a `Place` of `rillnode.node.cli.serve`."""
 
+WORDS: Final = "rillnode.words"
+"""What is known of plug-ins where they are not in use: a `Words` of `rillnode.codecs.words`."""
+
 PLACES: Final = "rillnode.places"
 """Where names lie in a shared log: functions as `rillnode.actors.log.shared.placement.PlaceOf`."""
 
@@ -42,9 +45,6 @@ ENGINES: Final = "rillnode.engines"
 
 ENTRIES: Final = "rillnode.entries"
 """What tables are told of entries of a kind: subclasses of `rillnode.node.entries.EntryReader`."""
-
-PRINCIPALS: Final = "rillnode.principals"
-"""Kinds of principals: functions that say whether a text is one's name, as behind `kind:`."""
 
 DOCTOR: Final = "rillnode.doctor"
 """What `rillnode doctor` looks at: functions of configuration and environment, to findings."""

@@ -71,7 +71,7 @@ METRICS: Final = (
     ),
     Described(
         "rillnode_protocol_events_total", "counter", ("event", "protocol"),
-        "What Streamr's and NextGraph's connections and secure channels dropped or refused.",
+        "What connections and secure channels of plug-ins' protocols dropped or refused.",
     ),
     Described(
         "rillnode_stream_last_index", "gauge", ("partition", "stream"),

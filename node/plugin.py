@@ -373,6 +373,14 @@ class PlugIn:
         """What `rillnode run --ports-file` tells of it, such as its key's public half, by name."""
         return {}
 
+    def to_try(self, stream: str) -> Sequence[str]:
+        """Commands that show it at work, for the banner of `rillnode run --dev`.
+
+        Args:
+            stream: whose entries are JSON objects such as `{"mag": 4.2}`.
+        """
+        return ()
+
     def status(self) -> dict[str, Any]:
         """Its parts of the status document, by key: as JSON has them, and no keys of others."""
         return {}

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
@@ -24,6 +24,7 @@ from rillnode.actors.core.introduction import IntroductionActor, Leave
 from rillnode.actors.core.links.connection import ConnectionEvents, Drain, PeerContext
 from rillnode.actors.core.lookup.desk import ADDRESS as LOOKUP_ADDRESS, LookupActor
 from rillnode.actors.core.lookup.streams import INDEX_PREFIX, index_stand_in
+from rillnode.actors.core.principals import check_principals
 from rillnode.actors.core.queues.names import PREFIX as QUEUE_PREFIX
 from rillnode.actors.core.queues.service import (
     ADDRESS as QUEUES_ADDRESS,
@@ -62,8 +63,7 @@ from rillnode.actors.log import (
     StreamRecord,
 )
 from rillnode.actors.log.nodes import NodeRecord
-from rillnode.actors.ports import Clock, Entropy, Tracer
-from rillnode.codecs.channel_key import ChannelKey
+from rillnode.actors.ports import Clock, Entropy
 from rillnode.codecs.errors import ActorError, NodeFailed, RillnodeError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.group_address import GROUP_PREFIX
@@ -71,6 +71,7 @@ from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route
+from rillnode.codecs.words import brought_words
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.client.client import Client
 from rillnode.node.client.lookup import About
@@ -88,7 +89,6 @@ from rillnode.node.observation import Observation, Parts
 from rillnode.node.peers import Peers
 from rillnode.node.plugin import Check, Core, Host, Listening, PlugIn, Variants
 from rillnode.node.plugins import make_plug_ins
-from rillnode.node.principals import check_allowed
 from rillnode.node.reloading import Reloading, ensure_streams
 from rillnode.node.stores import MakeStore, store_maker
 from rillnode.transports.clock import SystemClock
@@ -125,8 +125,8 @@ class Node:
         clock: another clock than the machine's.
         entropy: another source of random bytes than the machine's.
         identity: another identity than the one in the key file, which is not looked for then.
-        channel_key: likewise the key of secure channels.
-        tracer: takes the spans of what the node does; default: what `[telemetry]` says.
+        given: parts for plug-ins, by the plug-ins' names, in place of what they would make by their
+            tables: such as a tracer, which takes the spans of what the node does, for `telemetry`.
         commit_on_loop: write small groups to a quick disk on the loop's thread while that has time
             to spare, and not on the store's. One push after the other takes less time so; the loop
             stands still meanwhile, for a hundredth of its time at most where the disk is slow.
@@ -154,12 +154,12 @@ class Node:
         clock: Clock | None = None,
         entropy: Entropy = os.urandom,
         identity: Identity | None = None,
-        channel_key: ChannelKey | None = None,
-        tracer: Tracer | None = None,
+        given: Mapping[str, Any] | None = None,
         commit_on_loop: bool = False,
         threads: Threads | None = None,
     ) -> None:
         check_config(config)
+        brought_words()  # which reads files the first time: here, and not in an actor's turn
         self.config = config
         self._given_clock = clock
         self._entropy = entropy
@@ -176,10 +176,9 @@ class Node:
         self._links: dict[str, Listening] = {}
         self._http: WebServer | None = None
         self._dialled = Peers(config, self._identity)
-        given = {"telemetry": tracer, "ockam": channel_key}
         host = Host(
             config=config, identity=self._identity, entropy=entropy, threads=self._threads,
-            given={table: part for table, part in given.items() if part is not None},
+            given=given or {},
         )  # fmt: skip
         self._plug_ins = make_plug_ins(host)
         parts = Parts(links=self._links, peers=self._dialled, plug_ins=self._plug_ins)
@@ -201,6 +200,10 @@ class Node:
     def facts(self) -> dict[str, str]:
         """What plug-ins tell of themselves, such as the public halves of their keys, by name."""
         return dict(self._plug_ins.ask("facts", lambda one: one.facts.items()))
+
+    def to_try(self, stream: str) -> list[str]:
+        """Commands that show plug-ins at work on a stream, as the banner of `--dev` has them."""
+        return [*self._plug_ins.ask("to_try", lambda one: one.to_try(stream))]
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -279,7 +282,7 @@ class Node:
             ActorError: `actor.stopped`, the node is not running.
             Exception: whatever `started`, or the class, raises.
         """
-        check_allowed(allow)
+        check_principals(allow)
         return await self._running_hosting().spawn(
             actor, args, address=address, allow=allow, essential=essential, settings=settings,
             decode=decode, encode=encode,
@@ -304,7 +307,7 @@ class Node:
             ConfigError: `actor.allow`; `actor.class`, `make` is no function.
             ActorError: `actor.stopped`, the node is not running.
         """
-        check_allowed(allow)
+        check_principals(allow)
         self._running_hosting().on_demand(prefix, make, allow)
 
     async def about(self, route: Route | str) -> About:
@@ -528,7 +531,6 @@ class Node:
             self._threads,
             self,
             self._clock,
-            check_allowed,
         )
         self._indexes = system.spawn(partial(index_service.IndexService, context))
         appender = system.spawn(partial(AppenderService, context, partitions))

@@ -1,22 +1,28 @@
 """The addresses that applications' actors may have, and those that are not theirs."""
 
 import re
+from fnmatch import translate
+from functools import cache
 from typing import Final
 
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import NAME_BYTES_MAX
+from rillnode.codecs.words import brought_words
 
 _POSSIBLE: Final = re.compile(r"[^\s;#=>*?\[\]]+")
 
-_RESERVED: Final = re.compile(
+_RESERVED: Final = (
     # The kernel's own, and what its resolvers and random addresses begin with.
-    r"(?:stream|stream_(?:service|index|index_service|kafka|kafka_index)|node|about|backup|serve|queues"
-    r"|peer|peer/.*|spark_sink|spark_sink/.*|[A-Z]{2,4}_.*|[0-9a-f]{16}"
-    # Those of plug-ins, whether they are in use or not.
-    r"|(?:echo|uppercase|forwarding|static_forwarding|pub_sub|tracing|discovery|stream_subscribe)"
-    r"(?:_service)?|static_forwarding_api|forward_to_.*|pub_sub_t_.*|SC_listener|api"
-    r"|tracker|released_tracker/.*|overlay|overlay/.*|nextgraph|nextgraph/.*)"
+    r"stream|stream_(?:service|index|index_service|kafka|kafka_index)|node|about|appender"
+    r"|backup|serve|queues|peer|peer/.*|[A-Z]{2,4}_.*|[0-9a-f]{16}"
 )
+
+
+@cache
+def _reserved() -> re.Pattern[str]:
+    """Addresses that no application may take, of plug-ins too, whether these are in use or not."""
+    brought = (translate(one) for words in brought_words() for one in words.addresses)
+    return re.compile("|".join((_RESERVED, *brought)))
 
 
 def check_address(address: str) -> None:
@@ -33,7 +39,7 @@ def check_address(address: str) -> None:
             "without any of ; # = > * ? [ ]"
         )
         raise RequestError("address.invalid", text)
-    if _RESERVED.fullmatch(address):
+    if _reserved().fullmatch(address):
         raise RequestError("address.reserved", f"{address!r} is the node's own: take another")
 
 

@@ -90,7 +90,6 @@ class Hosting:
         threads: makes those of blocking actors.
         node: the node, as its application has it.
         clock: tells actors the time.
-        check_allowed: sees that principals are such as a grant may name; raises ConfigError.
 
     Attributes:
         loop: the loop that they are on.
@@ -105,11 +104,9 @@ class Hosting:
         threads: Threads,
         node: object,
         clock: Clock,
-        check_allowed: Callable[[Sequence[str]], None] = check_principals,
     ) -> None:
         self.system = system
         self.clock = clock
-        self._check_allowed = check_allowed
         self.threads = threads
         self.node = node
         self.loop = asyncio.get_running_loop()
@@ -224,7 +221,7 @@ class Hosting:
         settings: Mapping[str, Any],
     ) -> ActorRef:
         """Make a child of an actor; see `Context.spawn`."""
-        self._check_allowed(allow)
+        check_principals(allow)
         if name is None:
             parent.serial += 1
             name = str(parent.serial)

@@ -5,9 +5,6 @@ from typing import Final
 
 from rillnode.codecs.errors import RequestError
 
-_PROVED: Final = ("noise:", "ockam:", "eth:", "nextgraph:", "apikey:")
-"""Begins the principals of who has proved to be somebody: an operator can grant them something."""
-
 _UNSAID: Final = {
     "address.unknown": "No such address, or it is not yours to use",
     "stream.unknown": "No such stream, or it is not yours to use: see `rillnode stream ls`",
@@ -26,7 +23,7 @@ def not_granted(code: str, principal: str, verb: str, stream: str) -> RequestErr
         verb: what for.
         stream: the name that was asked for.
     """
-    if not principal.startswith(_PROVED):
+    if ":" not in principal:  # it is of no kind, such as `anonymous`
         return RequestError(code, _UNSAID[code])
     who, name, may = quoted(principal), quoted(stream), json.dumps([verb])
     text = (

@@ -213,7 +213,7 @@ class _Commit:
 
 
 class SparkSinkActor(Worker):
-    """A configured sink, at `spark_sink/<name>`; it answers its job and administrators."""
+    """A configured sink, at `sink/<name>`; it answers its job and administrators."""
 
     mailbox_messages_max = 4_096
     spare: ClassVar = {StopSink: 1, _Exited: 1}
@@ -242,7 +242,7 @@ class SparkSinkActor(Worker):
         )
         self._principal = self._job.principal
         self._next_start: TimerHandle | None = None
-        self._own_address = f"spark_sink/{settings.name}".encode()
+        self._own_address = f"sink/{settings.name}".encode()
         self._hold = ports.holds.add(settings.name)
         self._records: dict[str, StreamRecord] = {}
         self._ranges = SinkRanges(context.store, self._reply)
@@ -310,7 +310,7 @@ class SparkSinkActor(Worker):
 
     def batch_of(self) -> tuple[str, None]:
         """The sink."""
-        return f"spark_sink/{self._settings.name}", None
+        return f"sink/{self._settings.name}", None
 
     def _requests(self, delivery: Delivery) -> None:
         origin = delivery.origin

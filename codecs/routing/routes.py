@@ -121,7 +121,7 @@ Header = tuple[bytes, Route, Route]
 
 @lru_cache(_HEADERS_SHARED)
 def _shared(header: Header) -> Header:
-    """Headers that are equal are one object: over each link of an overlay come the same few."""
+    """Headers that are equal are one object: over a link between nodes come the same few."""
     return header
 
 

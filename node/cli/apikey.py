@@ -14,14 +14,14 @@ _KEY_BYTES: Final = 32
 
 def add(commands: Commands) -> None:
     """Add the noun and its verb."""
-    verbs = add_noun(commands, "apikey", "API keys, of clients over HTTP and of Streamr: make one")
+    verbs = add_noun(commands, "apikey", "API keys, of clients that hold no key pair: make one")
     parser = add_verb(
         verbs, "new", new,
         summary="make an API key and show it, only this once",
-        text="Put name and hash into a [[gateway.apikey]] or [[streamr.apikey]] table of\n"
-        "node.toml, and name the principal in a [[grant]]. To revoke a key, remove its\n"
-        "table and reload the node's configuration (SIGHUP); whatever the key has open\n"
-        "ends, too.",
+        text="Put name and hash into an [[LISTENER.apikey]] table of node.toml, where LISTENER is\n"
+        "the one that its holder connects to, and name the principal in a [[grant]]. To revoke\n"
+        "a key, remove its table and reload the node's configuration (SIGHUP); whatever the key\n"
+        "has open ends, too.",
         examples=["rillnode apikey new dashboard"],
     )  # fmt: skip
     parser.add_argument("name", metavar="NAME", help="name of the key's holder")

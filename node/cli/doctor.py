@@ -19,10 +19,10 @@ def add(commands: Commands) -> None:
     parser = add_verb(
         commands, "doctor", doctor,
         summary="check this machine and a configuration, and say what to do",
-        text="Looks at the versions of Python and packages, Java if Spark needs it, the clock,\n"
-        "the limit of open files, ports, room and sync time of the disk, keys, and the servers\n"
-        "of a store on JetStream. Each is ok, warn or fail; the exit code is 1 if anything\n"
-        "fails.",
+        text="Looks at the versions of Python and packages, the clock, the limit of open files,\n"
+        "ports, room and sync time of the disk, keys, and what else the configuration needs:\n"
+        "Java, say, or the servers of a shared log. Each is ok, warn or fail; the exit code\n"
+        "is 1 if anything fails.",
         examples=["rillnode doctor -c edge/node.toml", "rillnode doctor --json | jq .advice"],
     )  # fmt: skip
     add_config_options(parser)

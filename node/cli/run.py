@@ -324,19 +324,19 @@ def _show_banner(node: "Node", terminal: Terminal, *, dev: bool, found: bool) ->
         terminal.flush()
 
 
-_TRY: Final = """
+_TRIED: Final = "quakes"
+
+_TRY: Final = f"""
 try it, in another terminal:
-  echo '{"mag": 4.2}' | rillnode pub quakes --create
-  rillnode sub quakes --from start
-  python -c 'import rillnode; print(rillnode.connect_blocking().stream("quakes").pull())'
+  echo '{{"mag": 4.2}}' | rillnode pub {_TRIED} --create
+  rillnode sub {_TRIED} --from start
+  python -c 'import rillnode; print(rillnode.connect_blocking().stream("{_TRIED}").pull())'
 """
 
 
 def _to_try(node: "Node") -> str:
     """Commands to copy, which find the node by themselves."""
-    door = node.addresses().get("gateway")
-    curl = f"""  curl -d '{{"mag": 5.1}}' http://{door}/streams/quakes\n"""
-    return _TRY + (curl if door is not None else "")
+    return _TRY + "".join(f"  {command}\n" for command in node.to_try(_TRIED))
 
 
 def _dev_node(node: "Node") -> "DevNode":
@@ -356,8 +356,8 @@ def _banner(node: "Node", *, dev: bool) -> str:
         lines.append(f"  {name:<9} {f'{scheme}://{address}/' if name == 'http' else address}")
     lines.append(f"  data      {node.config.data_dir}")
     store = node.config.store
-    if store.engine == "jetstream":
-        lines.append(f"  store     NATS JetStream: {CONFIRMS[store.sync]}")
+    if store.engine != "rocksdb":
+        lines.append(f"  store     {store.engine}: {CONFIRMS[store.sync]}")
     if dev:
         lines.append("  --dev: EVERYBODY who reaches this node may do everything")
     return "".join(f"{line}\n" for line in lines)

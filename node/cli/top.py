@@ -124,7 +124,7 @@ def _document(before: _Look, now: _Look, streams_max: int) -> dict[str, Any]:
         ],
         "peers": _named("peer", "peer/", status["peers"], ("state", "round_trip_seconds")),
         "sinks": _named(
-            "sink", "spark_sink/", status.get("sinks", {}), ("state", "rows_behind", "failures")
+            "sink", "sink/", status.get("sinks", {}), ("state", "rows_behind", "failures")
         ),
     }
 

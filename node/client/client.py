@@ -526,7 +526,7 @@ class Client(Correspondent):
         arguments.text("name", name)
         request = native.SinkControlRequest(self._session.next_id(), run)
         try:
-            await self._session.request(utf8(f"spark_sink/{name}"), request, native.DoneResponse)
+            await self._session.request(utf8(f"sink/{name}"), request, native.DoneResponse)
         except RequestError as error:
             if error.code != "address.unknown":
                 raise

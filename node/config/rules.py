@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
+from rillnode.actors.core.principals import unfit_principal
 from rillnode.actors.core.streams.rules import StreamRule
 from rillnode.actors.log.shared.holding import shards_of
 from rillnode.actors.log.shared.placement import CATALOGUE
@@ -19,7 +20,6 @@ from rillnode.node.config.problem import Problem
 from rillnode.node.config.store_tables import SHARDS_MAX
 from rillnode.node.config.tables import Config
 from rillnode.node.installed import ENGINES, TABLES, installed
-from rillnode.node.principals import unfit_principal
 
 OWN_LINKS: Final = ("noise", "ockam")
 """What the kernel has links of itself: those of its own listener, and to peers."""
@@ -129,11 +129,12 @@ def _store(config: Config) -> Iterator[Problem]:
         text = f"{table.engine!r}: expected one of {known}"
         yield Problem(("store", "engine"), "config.value", text)
         return
-    if table.engine == "jetstream" and not table.servers:
-        text = 'missing: engine "jetstream" needs at least one, such as "tls://nats-1:4222"'
+    if table.engine != "rocksdb" and not table.servers:
+        text = f'missing: engine "{table.engine}" needs at least one, such as "tls://nats-1:4222"'
         yield Problem(("store", "servers"), "config.missing", text)
     if table.engine == "rocksdb" and table.servers:
-        text = f'conflicts with {table.servers[0]}: set store.engine = "jetstream" to use it'
+        others = " or ".join(f'"{name}"' for name in installed(ENGINES)) or "another"
+        text = f"conflicts with {table.servers[0]}: set store.engine = {others} to use it"
         yield Problem(("store", "engine"), "config.conflict", text)
     if table.engine == "rocksdb" and table.serve:
         text = 'conflicts with engine "rocksdb", which holds everything: leave it out'

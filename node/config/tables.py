@@ -41,7 +41,7 @@ def default_data_dir() -> Path:
 
 
 class NoiseListener(LinkListener, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """rillnode's own encrypted link: for its clients, its Spark jobs and other nodes.
+    """rillnode's own encrypted link: for its clients, its jobs and other nodes.
 
     Only identities that a grant names may connect.
 

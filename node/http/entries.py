@@ -1,10 +1,11 @@
 """Entries as rows for people: decoded where they are text, and their bytes as hexadecimal."""
 
+from codecs import utf_8_decode
 from typing import Any, Final
 
 import msgspec
 
-from rillnode.codecs.entries import Entry, EntryKind
+from rillnode.codecs.entries import Entry
 from rillnode.codecs.keyed import told
 from rillnode.node.entry_lines import json_text
 
@@ -55,12 +56,10 @@ def entry_line(entry: Entry) -> bytes:
 
 
 def _decoded(entry: Entry, *, whole: bool = False) -> tuple[str, str | None]:
-    if entry.kind == EntryKind.NEXTGRAPH:
-        return "binary", None  # encrypted by its clients
     cut = entry.data if whole else entry.data[:PREVIEW_BYTES]
     try:
         # A cut through a character is no reason to show none.
-        text = cut.decode("utf-8", "strict" if len(cut) == len(entry.data) else "ignore")
+        text, _ = utf_8_decode(cut, "strict", len(cut) == len(entry.data))
     except UnicodeDecodeError:
         return "binary", None
     if text and not _mostly_printable(text):

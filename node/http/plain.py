@@ -41,7 +41,7 @@ _TABLES: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {
     "sinks": (
         "sinks",
         ("name", "state", "rows_behind", "starts", "failures", "error", "last_error"),
-        "No sinks: a [[sink.spark]] or [[sink.python]] in node.toml makes one.",
+        "No sinks: a table such as [[sink.python]] in node.toml makes one.",
     ),
     "warnings": ("warnings", ("time", "level", "logger", "event"), "No warnings."),
 }  # fmt: skip

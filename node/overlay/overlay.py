@@ -236,7 +236,7 @@ class Overlay(PlugIn):
         )
 
 
-_LINK_PREFIX: Final = b"overlay_link/"
+LINK_PREFIX: Final = b"overlay_link/"
 """Begins the local address of each link; whose it is follows. Only this node sends to it."""
 
 
@@ -269,7 +269,7 @@ class OverlayLinks:
         self._clock = clock
         self._released = released
         self._held: dict[AnyAddress, _Held] = {}
-        self._peers = PeerDirectory(context, _LINK_PREFIX, _is_own)
+        self._peers = PeerDirectory(context, LINK_PREFIX, _is_own)
         dialling = config.dialling
         self._dialer = TcpDialer(
             transport_name="noise",
@@ -310,7 +310,7 @@ class OverlayLinks:
             status = PeerStatus(f"{node.host}:{node.port}", "noise")
             dial, prefix, name = partial(self._dial, node), b"NX_O_", node.identity[:16]
         settings = PeerSettings(name=name, prefix=prefix, dial=dial, kept=False)
-        address = local(_LINK_PREFIX + str(node).encode())
+        address = local(LINK_PREFIX + str(node).encode())
         self._peers.add(address.value, settings, status)
         return _Held((address,), status)
 

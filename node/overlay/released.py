@@ -67,7 +67,7 @@ _REFUSED_REASON: Final = "streamr:node:missing-required-parameter"
 _TRACKER_ID: Final = "tracker-"
 """Begins the id of the tracker: to released nodes each id has one URL."""
 
-_TRACKER_PREFIX: Final = b"released_tracker/"
+TRACKER_PREFIX: Final = b"released_tracker/"
 
 
 _Key = tuple[Role, str]
@@ -255,7 +255,7 @@ class StreamrNetwork:
     def trackers(self) -> tuple[Route, ...]:
         """The ways to released trackers."""
         return tuple(
-            (local(_TRACKER_PREFIX + str(at).encode()), local(TRACKER_ADDRESS))
+            (local(TRACKER_PREFIX + str(at).encode()), local(TRACKER_ADDRESS))
             for at in range(len(self._table.trackers))
         )
 
@@ -273,7 +273,7 @@ class StreamrNetwork:
         """
         table = self._table
         trackers = PeerDirectory(
-            self._peers, _TRACKER_PREFIX, lambda _, origin: origin.principal == NODE_PRINCIPAL
+            self._peers, TRACKER_PREFIX, lambda _, origin: origin.principal == NODE_PRINCIPAL
         )
         group = LinkGroup(transport=NAME, clock=self._clock, limits=self._limits)
         tls = tls_context(table, NAME)
@@ -288,7 +288,7 @@ class StreamrNetwork:
                 dial=self._dialing(url, Role.TRACKER),
                 kept=True,
             )
-            trackers.add(_TRACKER_PREFIX + str(at).encode(), settings, status)
+            trackers.add(TRACKER_PREFIX + str(at).encode(), settings, status)
 
     async def close(self) -> None:
         """Close the links that this node has dialled, and wait for them."""

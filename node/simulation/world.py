@@ -127,15 +127,14 @@ class NodeMachine(Machine):
         self.started = True
         disk, loop, clock = self.disk, self.loop, self.clock
         self._threads = SimulatedThreads(loop)
+        has_channels = any(one.plug_in == "ockam" for one in self.config.tables)
         node = self.node = Node(
             self.config,
             make_store=partial(disk.make_store, loop, clock),
             clock=clock,
             entropy=self.entropy,
             identity=self.identity,
-            channel_key=self.channel_key
-            if any(one.plug_in == "ockam" for one in self.config.tables)
-            else None,
+            given={"ockam": self.channel_key} if has_channels else None,
             threads=self._threads,
         )
 

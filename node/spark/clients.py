@@ -98,7 +98,7 @@ class SinkClient:
 
     def __init__(self, session: BlockingSession, sink: str) -> None:
         self._session = session
-        self._address = f"spark_sink/{sink}".encode()
+        self._address = f"sink/{sink}".encode()
         self._created: dict[str, int] = {}
 
     def ends(self) -> dict[tuple[str, int], tuple[int, int]]:

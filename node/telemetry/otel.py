@@ -2,7 +2,7 @@
 
 The names of attributes are those of its conventions for messaging, which are still in development:
 `SCHEMA_URL` says which version of them. An application that has a tracer provider of its own hands
-`Node(..., tracer=OpenTelemetryTracer(provider))` to the node that it embeds.
+`Node(..., given={"telemetry": OpenTelemetryTracer(provider)})` to the node that it embeds.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -106,6 +106,16 @@ def forgotten_task(plug_in: Any, patch: Patch) -> None:
     patch.setattr(plug_in.Syslog, "serve", serve)
 
 
+def address_that_is_not_named(plug_in: Any, patch: Patch) -> None:
+    plain = plug_in.Syslog.start
+
+    def start(self: Any, core: Any) -> None:
+        plain(self, core)
+        core.streams.router.register(b"syslog", self._actor)
+
+    patch.setattr(plug_in.Syslog, "start", start)
+
+
 def socket_of_a_start(plug_in: Any, patch: Patch) -> None:
     plain = plug_in.Syslog.start
 
@@ -238,6 +248,7 @@ FURTHER: Final[list[Mistake]] = [
     (forgotten_thread, "test_a_node_that_has_stopped_leaves_nothing", "the thread"),
     (socket_of_a_start, "test_a_start_that_fails", "a descriptor of socket"),
     (links_of_who_is_gone, "test_users_that_are_gone_leave_nothing", "links of users"),
+    (address_that_is_not_named, "test_no_application_takes", r"rillnode.words: \['syslog'\]"),
     (shared_counts, "test_two_nodes_of_a_process_share_nothing", "stored"),
     (reload_that_raises, "test_the_same_configuration_again", "nothing has changed"),
     (status_that_is_no_json, "test_its_status_is_json", "object"),

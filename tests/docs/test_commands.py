@@ -11,7 +11,7 @@ import pytest
 
 from doc_shell import NOT_RUN, shell_blocks
 from doc_support import ROOT, blocks, documents
-from rillnode.codecs.next_steps import NEXT_STEPS
+from rillnode.codecs.next_steps import every_step
 from rillnode.node.cli.command import build_parser
 
 pytestmark = pytest.mark.check
@@ -117,4 +117,4 @@ def test_what_blocks_that_are_not_run_name_is_there() -> None:
 
 
 def test_commands_that_errors_advise_exist() -> None:
-    assert named("\n".join(NEXT_STEPS.values())) <= NAMES
+    assert named("\n".join(every_step().values())) <= NAMES

@@ -51,7 +51,6 @@ CONFIG: Final = Config(
     name=NODE,
     on_fatal="stay",
     grants=(
-        GrantTable(who="eth:*", streams="*", may=("create",)),
         GrantTable(who="noise:*", streams="*", may=VERBS),
         GrantTable(who="noise:*", addresses="*", may=("admin",)),
         GrantTable(who="ockam:*", streams="*", may=VERBS),
@@ -434,6 +433,9 @@ class Part:
 
     of_shared_logs: bool = False
     """Whether they also come to nodes of one log."""
+
+    grants: tuple[GrantTable, ...] = ()
+    """What its clients may do, where no grant of the load says it."""
 
     members: tuple[str, ...] = ()
     """Nodes of its own that are there all the time."""

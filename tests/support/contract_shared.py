@@ -7,7 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from contract_load import CONFIG, NODE, Round
-from contract_rooms import PARTS
+from contract_rooms import GRANTS, PARTS
 from rillnode.actors.log.shared.port import unreachable
 from rillnode.node.client import Client
 from rillnode.node.config import StoreTable
@@ -34,7 +34,8 @@ def add_shared_nodes(network: Network, rounds: Sequence[type[Round]]) -> None:
     store = StoreTable(engine="jetstream", servers=("nats://127.0.0.1:4222",))
     for name in (NODE, OTHER, LEAVING):
         kept = [one for part in PARTS if part.of_shared_logs for one in part.tables(name, rounds)]
-        config = replace(CONFIG, name=name, tables=[*kept, ServicesTable()], store=store)
+        tables = [*kept, ServicesTable()]
+        config = replace(CONFIG, name=name, grants=GRANTS, tables=tables, store=store)
         network.add_node(name, config=config)
 
 

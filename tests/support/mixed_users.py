@@ -50,14 +50,8 @@ def more_of(host: str) -> str:
         f'[{name}]\nlisten = "{host}:{port}"\nallow_plain = true\n{more}'
         for name, port, more in (("ockam", 4000, ""), *(one.LISTENER for one in modules("mixed")))
     )
-    grants = "".join(
-        f'[[grant]]\nwho = "{who}"\nstreams = "{streams}"\nmay = {may}\n'
-        for who, streams, may in (
-            ("anonymous", "ockam", '["create", "push", "pull"]'),
-            ("eth:*", "*", '["create"]'),
-        )
-    )
-    return listeners + grants
+    grant = '[[grant]]\nwho = "anonymous"\nstreams = "ockam"\nmay = ["create", "push", "pull"]\n'
+    return listeners + grant
 
 
 class Refused(RillnodeError):

@@ -208,7 +208,7 @@ async def peer(site: Site) -> About:
 
 
 async def sink(site: Site) -> About:
-    return await site.client.about("spark_sink/bronze")
+    return await site.client.about("sink/bronze")
 
 
 async def actor(site: Site) -> About:

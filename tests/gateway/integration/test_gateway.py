@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +51,19 @@ CLOUD = {
 
 def placed(*places: tuple[int, int]) -> dict[str, Any]:
     return {"indexes": [{"partition": partition, "index": index} for partition, index in places]}
+
+
+async def test_the_command_to_try_is_a_push(site: Site) -> None:
+    (command,) = site.node.to_try("quakes")
+    curl, option, data, url = shlex.split(command)
+    assert (curl, option) == ("curl", "-d")
+    stream = await site.node.stream("quakes")
+    async with site.http.post(
+        url, data=data, headers={"Authorization": f"Bearer {WRITER}"}
+    ) as answer:
+        assert answer.status == 200, await answer.text()
+    (entry,) = await stream.pull()
+    assert entry.data == data.encode() == b'{"mag": 5.1}'
 
 
 def test_what_is_pushed_is_read(tmp_path: Path) -> None:

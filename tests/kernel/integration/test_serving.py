@@ -23,10 +23,11 @@ from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.routing.routes import local
 from rillnode.node.client.serving import ANSWER_BYTES_MAX
-from rillnode.node.config import Config, GrantTable, PeerTable
+from rillnode.node.config import Config, GrantTable, HttpListener, NoiseListener, PeerTable
 from rillnode.node.ockam.client.channel import SecureChannel
 from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.plug_ins.life import made_below, unreserved
 from rillnode.node.testing.contract.proxy import Proxy
 
 PRINTER = Identity.from_seed(b"a printer".ljust(32, b"."))
@@ -132,6 +133,24 @@ async def begin_to_stop(
 
 
 # Handlers ----------------------------------------------------------------------------------------
+
+
+def test_no_client_takes_an_address_of_the_nodes_own(tmp_path: Path) -> None:
+    config = Config(
+        name="a",
+        data_dir=tmp_path,
+        noise=NoiseListener(enabled=False),
+        http=HttpListener(enabled=False),
+    )
+
+    async def run() -> None:
+        with made_below() as addresses:
+            async with Node(config) as node:
+                addresses |= {*node.observed.router.table}
+        assert len(addresses) > 10
+        assert unreserved(addresses) == []
+
+    asyncio.run(run())
 
 
 async def test_a_client_answers_what_is_sent_to_its_address(

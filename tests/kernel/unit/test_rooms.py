@@ -5,8 +5,10 @@ A plug-in is whatever lies in a folder of its name, in each layer; the rest is t
 
 import ast
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Final
 
 import pytest
@@ -35,6 +37,20 @@ STORE: Final = "actors/log/rocks/"
 
 KNOT_MAX: Final = 3
 """How many modules may import each other in circles of types."""
+
+LANGUAGE: Final = frozenset(("ockam",))
+"""Ockam's addresses, routes and links are the kernel's own language."""
+
+SPOKEN: Final[dict[tuple[str, str], str]] = {
+    ("actors/core/streams/rules.py", "nextgraph"): "streams whose names a plug-in keeps for itself",
+    ("codecs/entries.py", "nextgraph"): "a kind of entries",
+    ("codecs/entries.py", "streamr"): "a kind of entries",
+    ("node/cli/store.py", "jetstream"): "the engine that a store is copied to",
+    ("node/config/store_tables.py", "jetstream"): "the engine that the table's settings are of",
+    ("node/simulated/part.py", "overlay"): "a setting of scenarios",
+    ("node/testing/contract/stores/log.py", "streamr"): "a kind of entries",
+}
+"""Where the kernel says a plug-in's name in what it does, and what of: each is one too many."""
 
 Graph = dict[str, set[str]]
 
@@ -119,8 +135,52 @@ def defined(source: str) -> Iterator[str]:
                 pass
 
 
-def words_of(name: str) -> set[str]:
-    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+", name)}
+def words_of(text: str) -> set[str]:
+    """The words of a name or a text; two that stand together are also one: `JetStream`."""
+    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+|[^A-Za-z0-9]+", text)]
+    return {*parts, *(one + other for one, other in pairwise(parts))}
+
+
+def texts_of(item: ast.AST) -> Iterator[str]:
+    """What a node of the tree says: names of all kinds, and constants."""
+    for _, value in ast.iter_fields(item):
+        for one in value if isinstance(value, list) else (value,):
+            if isinstance(one, str):
+                yield one
+            elif isinstance(one, bytes):
+                yield one.decode("latin-1")
+
+
+def spoken(source: str, names: Collection[str]) -> set[str]:
+    """Names of plug-ins that a module says in what it does; docstrings and comments do nothing."""
+    said = [name for name in names if name in source.lower()]
+    if not said:
+        return set()
+    tree = ast.parse(source)
+    docstrings = {
+        item.value
+        for item in ast.walk(tree)
+        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
+    }
+    return {
+        word
+        for item in ast.walk(tree)
+        if item not in docstrings
+        for text in texts_of(item)
+        if any(name in text.lower() for name in said)
+        for word in words_of(text).intersection(said)
+    }
+
+
+def spoken_in_kernel(sources: dict[str, str]) -> set[tuple[str, str]]:
+    """The kernel's modules that say a plug-in's name, and which."""
+    names = {*PLUG_INS} - LANGUAGE
+    return {
+        (path, name)
+        for path, source in sources.items()
+        if plug_in_of(path) is None
+        for name in spoken(source, names)
+    }
 
 
 def broken(sources: dict[str, str]) -> Iterator[str]:
@@ -146,8 +206,7 @@ def broken(sources: dict[str, str]) -> Iterator[str]:
         ]
         if mine is None and (strange := {*words} & {*PLUG_INS}):
             yield f"{path} lies outside the rooms of {', '.join(strange)}"
-        # Ockam's addresses, routes and links are the kernel's own language.
-        foreign = {*PLUG_INS} - {"ockam"} if mine is None else set[str]()
+        foreign = {*PLUG_INS} - LANGUAGE if mine is None else set[str]()
         for name in defined(sources[path]):
             if foreign & words_of(name):
                 yield f"{path} defines {name} outside of its plug-in's rooms"
@@ -177,6 +236,52 @@ def sources() -> dict[str, str]:
 
 def test_the_house_keeps_its_rooms() -> None:
     assert list(broken(sources())) == []
+
+
+def test_the_kernel_says_no_plug_ins_name() -> None:
+    """What a plug-in adds comes through its contract, words and entry points."""
+    assert spoken_in_kernel(sources()) == {*SPOKEN}
+
+
+def test_every_room_is_known_by_its_name() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    values = [value for group in project["entry-points"].values() for value in group.values()]
+    assert {value.split(".")[2] for value in values} <= {*PLUG_INS}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(streamr): ...",
+        "f(streamr=1)",
+        "a.nextgraph_kind",
+        "class A(JetStreamLog): ...",
+        "import x as spark",
+        "a = 'spark_sink/x'",
+        "a = b'overlay/'",
+        "a = f'is JetStream: {b}'",
+        "match a:\n    case {'telemetry': b}: ...",
+        "match a:\n    case A(gateway=1) | [*gateway]: ...",
+        "def f():\n    global overlay",
+    ],
+)
+def test_a_name_that_is_said_is_found(source: str) -> None:
+    assert spoken_in_kernel({"node/a.py": source})
+    assert not spoken_in_kernel({"node/streamr/a.py": source})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Is told by Streamr, say."""',
+        'class A:\n    """Spark."""\n    a = 1\n    """JetStream\'s."""',
+        "a = 1  # of the overlay",
+        "StreamRecord(stream_record='StreamRemoved')",
+        "ockam = 'ockam'",
+    ],
+)
+def test_a_name_that_does_nothing_is_none(source: str) -> None:
+    assert not spoken_in_kernel({"node/a.py": source})
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ class Sink(Round):
             await self.ask("close", session.close())
 
     async def _request(self, session: Session, request: native.Request, kind: type[T]) -> T:
-        return await session.request(f"spark_sink/{SINK}".encode(), request, kind)
+        return await session.request(f"sink/{SINK}".encode(), request, kind)
 
     async def _ends(self, session: Session) -> list[native.SinkEnd]:
         request = native.SinkEndsRequest(session.next_id())

@@ -14,7 +14,7 @@ from rillnode.actors.streamr.relay import SLICE_SIGNED
 from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.codecs.streamr.key_requests import REQUESTS_MAX, RETRY_MS
-from rillnode.node.config import PlugInTable
+from rillnode.node.config import GrantTable, PlugInTable
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.client.login import Login
 from rillnode.node.streamr.client.rest import Rest
@@ -149,6 +149,7 @@ class StreamrPart(Part):
 
     rounds = (Streamr,)
     of_shared_logs = True
+    grants = (GrantTable(who="eth:*", streams="*", may=("create",)),)
 
     def tables(self, node: str, rounds: Sequence[type[Round]]) -> Sequence[PlugInTable]:
         return (StreamrListener(),)

@@ -12,7 +12,8 @@ from rillnode import streamr
 from rillnode.node.streamr.client.endpoints import endpoints_of
 from streamr_keys_support import PUBLISHER, rsa_key
 
-LISTENER: Final = ("streamr", 8890, "")
+GRANT: Final = '[[grant]]\nwho = "eth:*"\nstreams = "*"\nmay = ["create"]\n'
+LISTENER: Final = ("streamr", 8890, GRANT)
 
 
 def prepare(data: Path) -> None:

@@ -25,7 +25,7 @@ async def test_streamr_subscribers_are_sent_a_delivery(tmp_path: Path) -> None:
     grants = (GrantTable(who="eth:*", streams="*", may=("create",)),)
     config = node_config(tmp_path, *grants).having(StreamrListener(listen="127.0.0.1:0"))
     kept = Kept()
-    async with asyncio.timeout(SECONDS), Node(config, tracer=kept.tracer) as node:
+    async with asyncio.timeout(SECONDS), Node(config, given={"telemetry": kept.tracer}) as node:
         endpoints = endpoints_of(f"ws://{node.addresses()['streamr']}")
         client = Client(endpoints, key=EthereumKey(bytes([1]) * 32), make_rsa_key=rsa_key)
         async with client:
@@ -45,7 +45,7 @@ async def test_followers_of_a_topic_are_sent_a_delivery(tmp_path: Path) -> None:
     config = node_config(tmp_path).having(listener)
     made = commit(BODY)
     kept = Kept()
-    async with asyncio.timeout(SECONDS), Node(config, tracer=kept.tracer) as node:
+    async with asyncio.timeout(SECONDS), Node(config, given={"telemetry": kept.tracer}) as node:
         url = f"ws://{node.addresses()['nextgraph']}"
         broker = bytes.fromhex(node.facts["nextgraph_peer_id"])
         async with (

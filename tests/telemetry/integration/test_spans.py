@@ -49,7 +49,7 @@ def times(span: ReadableSpan) -> tuple[int, int]:
 
 async def test_pushes_commits_pulls_and_deliveries(tmp_path: Path) -> None:
     kept = Kept()
-    async with Node(node_config(tmp_path), tracer=kept.tracer) as node:
+    async with Node(node_config(tmp_path), given={"telemetry": kept.tracer}) as node:
         async with await connect_to(node) as client:
             stream = await client.stream("sensors", partitions=2)
             await stream.push_many([b"a", b"bc", b"def"], partition=1)
@@ -84,11 +84,11 @@ async def test_ranges_of_a_sink(tmp_path: Path) -> None:
     )
     config = node_config(tmp_path / "data").having(SinkTables(files=(sink,)))
     kept = Kept()
-    async with Node(config, tracer=kept.tracer) as node:
+    async with Node(config, given={"telemetry": kept.tracer}) as node:
         stream = await node.stream("s1")
         await stream.push_many([b"%d" % number for number in range(50)])
-        await until(lambda: kept.all("range spark_sink/out"))
-    spans = kept.all("range spark_sink/out")
+        await until(lambda: kept.all("range sink/out"))
+    spans = kept.all("range sink/out")
     assert sum(told(span)["batch.message_count"] for span in spans) == 50
 
 
@@ -113,7 +113,7 @@ async def chain(directory: Path, *names: str) -> AsyncGenerator[dict[str, tuple[
             if following is not None:
                 config = with_peers(config, following)
             kept = Kept()
-            before = Node(config, tracer=kept.tracer)
+            before = Node(config, given={"telemetry": kept.tracer})
             await before.start()
             entered.append(before)
             running[name] = before, kept
@@ -148,10 +148,13 @@ async def test_each_hop_is_a_child_of_the_hop_before(tmp_path: Path) -> None:
 
 async def test_a_link_of_another_protocol_carries_nothing(tmp_path: Path) -> None:
     near, far = Kept(), Kept()
-    async with Node(node_config(tmp_path / "b"), tracer=far.tracer) as b:
+    async with Node(node_config(tmp_path / "b"), given={"telemetry": far.tracer}) as b:
         peer = PeerTable(name="b", ockam=b.addresses()["ockam"])
         config = with_peers(node_config(tmp_path / "a", *granted("anonymous")), peer)
-        async with Node(config, tracer=near.tracer) as a, await connect_to(a) as client:
+        async with (
+            Node(config, given={"telemetry": near.tracer}) as a,
+            await connect_to(a) as client,
+        ):
             route = await create(client, "peer/b")
             request = encode_request(PushRequest(1, b"x"))
             await client.ask(route, request, timeout_seconds=30.0)
@@ -166,7 +169,7 @@ async def test_a_plain_node_takes_what_a_traced_one_sends(tmp_path: Path) -> Non
     knows = GrantTable(who=f"noise:{first.identity}", streams="*", may=("create", "push"))
     async with Node(node_config(tmp_path / "b", *grants, knows)) as b:
         peer = PeerTable(name="b", noise=b.addresses()["noise"], identity=b.identity)
-        async with Node(with_peers(first.config, peer), tracer=kept.tracer) as a:
+        async with Node(with_peers(first.config, peer), given={"telemetry": kept.tracer}) as a:
             client = await connect_to(a)
             route = await create(client, "peer/b")
             request = encode_request(PushRequest(1, b"x"))
@@ -181,7 +184,10 @@ async def test_what_cannot_be_forwarded_is_an_error(tmp_path: Path) -> None:
     kept = Kept()
     peer = PeerTable(name="gone", ockam="127.0.0.1:1")
     config = with_peers(node_config(tmp_path, *granted("anonymous")), peer)
-    async with Node(config, tracer=kept.tracer) as node, await connect_to(node) as client:
+    async with (
+        Node(config, given={"telemetry": kept.tracer}) as node,
+        await connect_to(node) as client,
+    ):
         with pytest.raises(RequestError):
             await client.ask("peer/gone;echo", b"x", timeout_seconds=30.0)
     span = kept.one("forward peer/gone")

@@ -13,6 +13,7 @@ import pytest
 from msgspec import inspect as types
 
 from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.words import Words
 from rillnode.node.config import Config, PlugInTable, parse_config
 from rillnode.node.config.describe import tables, toml_value
 from rillnode.node.config.file_type import table_type
@@ -21,11 +22,11 @@ from rillnode.node.installed import (
     DOCTOR,
     ENTRIES,
     PLUG_INS,
-    PRINCIPALS,
     SERVING,
     TABLES,
     VERBS,
     WAYS,
+    WORDS,
     installed,
     load,
 )
@@ -35,13 +36,20 @@ from rillnode.node.testing.contract.plug_ins.using import PlugInSuite, needs
 HEAVY: Final = ("rocksdict", "aiohttp", "pyarrow", "thespian", "rillnode.node.runtime")
 """What only a running node needs, of the kernel: nobody waits for it to read a table or a help."""
 
-_GROUPS: Final = (PLUG_INS, TABLES, VERBS, DOCTOR, ENTRIES, PRINCIPALS, WAYS, SERVING)
+_GROUPS: Final = (PLUG_INS, TABLES, VERBS, DOCTOR, ENTRIES, WAYS, SERVING)
 
 _IMPORTED: Final = """
 import json, sys
 from rillnode.node.installed import TABLES, load
 for name in sys.argv[1:]:
     load(TABLES, name)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+_SAID: Final = """
+import json, sys
+from rillnode.codecs.words import brought_words
+brought_words()
 print(json.dumps(sorted(sys.modules)))
 """
 
@@ -63,6 +71,11 @@ class Declarations(PlugInSuite):
         for group in _GROUPS:
             for point in self._points(group):
                 assert callable(load(group, point.name)), f"{group}: {point.name}"
+
+    def test_its_words_are_some_and_need_nothing_else_of_it(self) -> None:
+        for point in self._points(WORDS):
+            assert isinstance(load(WORDS, point.name), Words), point.name
+        check_light(json.loads(_python(_SAID)))
 
     def test_its_tables_say_their_names_and_whose_they_are(self, tmp_path: Path) -> None:
         given = self.tables(tmp_path)

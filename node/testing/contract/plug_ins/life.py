@@ -4,8 +4,8 @@ import asyncio
 import inspect
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,11 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from rillnode.codecs.errors import RillnodeError
+from rillnode.actors.apps.addresses import check_address
+from rillnode.actors.core.router import Router
+from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.config import Listener
+from rillnode.node.installed import WORDS
 from rillnode.node.plugin import PlugIn
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.base import until
@@ -37,6 +40,34 @@ from rillnode.node.testing.contract.plug_ins.using import (
 
 class Planted(RuntimeError):
     """The error that a test lets a plug-in raise."""
+
+
+@contextmanager
+def made_below() -> Generator[set[bytes]]:
+    """Addresses that whoever registers a prefix meanwhile makes: one of each."""
+    found: set[bytes] = set()
+    with ExitStack() as stack:
+        for name in ("register_resolver", "register_stand_in"):
+            plain: Callable[..., None] = getattr(Router, name)
+
+            def register(
+                self: Router, prefix: bytes, resolve: object, plain: Callable[..., None] = plain
+            ) -> None:
+                found.add(prefix + b"x")
+                plain(self, prefix, resolve)
+
+            stack.enter_context(patch.object(Router, name, register))
+        yield found
+
+
+def unreserved(addresses: Iterable[bytes]) -> list[str]:
+    """Those that an application may take."""
+    found: list[str] = []
+    for address in sorted(one.decode() for one in addresses):
+        with suppress(RequestError):
+            check_address(address)
+            found.append(address)
+    return found
 
 
 class Life(PlugInSuite):
@@ -124,6 +155,15 @@ class Life(PlugInSuite):
             async with used(b) as other:
                 await self.use(other)
                 await until_ready(b)
+
+    async def test_no_application_takes_an_address_that_it_has(self, tmp_path: Path) -> None:
+        with made_below() as addresses:
+            async with self._node(tmp_path) as node, used(node) as one:
+                addresses |= {*node.observed.router.table}
+                await self.use(one)
+                addresses |= {*node.observed.router.table}
+        not_named = unreserved(addresses)
+        assert not not_named, f"not among `addresses` of the words in {WORDS}: {not_named}"
 
     @needs("listeners")
     def test_a_port_that_is_taken_is_told_and_nothing_stays_half_open(self, tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 import ast
 import io
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from deleted_rooms import deleted_rooms
 from rillnode.codecs.events import Event, event_logger
-from rillnode.codecs.next_steps import EVENT_STEPS, step_of
+from rillnode.codecs.next_steps import EVENT_STEPS, NEXT_STEPS, step_of
+from rillnode.codecs.words import brought_words
+from rooms import PLUG_INS
 
 ROOT = Path(__file__).parents[4]
 LAYERS = ("actors", "codecs", "node", "transports")
@@ -105,21 +107,41 @@ def test_there_is_one_way_to_log() -> None:
     assert found == OWN_USE
 
 
+def logged(source: str) -> Iterator[tuple[str, str, ast.Call]]:
+    """The events that a module logs, each with its level and the call."""
+    for call in ast.walk(ast.parse(source)):
+        match call:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="logger" | "_logger"), attr=level),
+                args=[ast.Constant(value=str(event)), *_],
+            ):
+                yield event, level, call
+            case _:
+                pass
+
+
 @pytest.mark.check
 def test_every_error_in_the_log_has_a_next_step() -> None:
     """It has one by its name, or else a code."""
     named: set[str] = set()
+    brought = {event for words in brought_words() for event in words.event_steps}
     for path, source in sources().items():
-        for call in ast.walk(ast.parse(source)):
-            match call:
-                case ast.Call(
-                    func=ast.Attribute(value=ast.Name(id="logger" | "_logger"), attr=level),
-                    args=[ast.Constant(value=str(event)), *_],
-                ):
-                    named.add(event)
-                    if level in ERRORS and event not in EVENT_STEPS:
-                        assert "'code':" in ast.unparse(call), f"{path}: {event}"
-                case _:
-                    pass
-    # Plug-ins log some, whose rooms may have been deleted.
-    assert {*EVENT_STEPS} <= named or deleted_rooms()
+        own = brought if {*path.split("/")[1:-1]} & {*PLUG_INS} else set[str]()
+        for event, level, call in logged(source):
+            named.add(event)
+            if level in ERRORS and event not in {*EVENT_STEPS, *own}:
+                assert "'code':" in ast.unparse(call), f"{path}: {event}"
+    assert {*EVENT_STEPS, *brought} <= named
+
+
+@pytest.mark.check
+def test_steps_for_what_a_plug_in_alone_tells_of_stand_in_its_room() -> None:
+    kernel = {
+        path: source
+        for path, source in sources().items()
+        if not {*path.split("/")[1:-1]} & {*PLUG_INS} and path != "codecs/next_steps.py"
+    }
+    named = {event for source in kernel.values() for event, _, _ in logged(source)}
+    assert {*EVENT_STEPS} <= named
+    codes = set(re.findall(r'"([a-z]+\.[a-z_]+)"', "\n".join(kernel.values())))
+    assert {*NEXT_STEPS} <= codes | {code.partition(".")[0] for code in codes}

@@ -19,6 +19,7 @@ LIGHT = tuple(
         "codecs.events",
         "codecs.next_steps",
         "codecs.times",
+        "codecs.words",
         "exports",
         "node.installed",
     )

@@ -372,8 +372,8 @@ def test_two_listeners_cannot_share_a_port(first: str, second: str, clash: bool)
 @pytest.mark.parametrize(
     "who",
     [
-        "*", "anonymous", "noise:*", f"noise:{HEX}", f"ockam:{HEX}", f"nextgraph:{HEX}",
-        "eth:0x" + "0a" * 20, "apikey:grafana", "streamr:*", "streamr:0xAb#17", "streamr:0xAb#*",
+        "*", "anonymous", "noise:*", f"noise:{HEX}", f"ockam:{HEX}", "ockam:*", "apikey:grafana",
+        "apikey:*",
     ],
 )  # fmt: skip
 def test_principals_of_every_kind_are_known(who: str) -> None:
@@ -381,7 +381,7 @@ def test_principals_of_every_kind_are_known(who: str) -> None:
     assert parse_config(text, FILE).grants[0].who == who
 
 
-@pytest.mark.parametrize("who", ["", "bob", "node", "sink/bronze", f"noise:{HEX}0", "eth:0x12"])
+@pytest.mark.parametrize("who", ["", "bob", "node", "sink/bronze", f"noise:{HEX}0", "noise", "x:*"])
 def test_other_principals_are_refused(who: str) -> None:
     error = error_of(f'{NAME}[[grant]]\nwho = "{who}"\nstreams = "*"\nmay = ["pull"]\n')
     assert "grant[0].who" in error.text

@@ -38,7 +38,7 @@ from rillnode.codecs.limits import LINK_BUFFER_HIGH_BYTES
 from rillnode.node.simulation.leftovers import remembered
 from rillnode.testing import fail, message_types
 
-SINK = "spark_sink/bronze"
+SINK = "sink/bronze"
 
 
 class Job:
@@ -706,7 +706,7 @@ def test_only_its_job_and_administrators_are_answered() -> None:
         Sink(core, "s")
         stranger = core.peer("noise:aa")
         answers = await stranger.ask(SINK, native.SinkEndsRequest(1))
-        unknown = await stranger.ask("spark_sink/none", native.SinkEndsRequest(1))
+        unknown = await stranger.ask("sink/none", native.SinkEndsRequest(1))
         assert answers == unknown
         assert answers[0].code == "address.unknown"
         assert (await core.peer().ask(SINK, native.SinkEndsRequest(1)))[0].ends

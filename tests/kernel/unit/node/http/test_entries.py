@@ -6,8 +6,8 @@ from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.node.http.entries import PREVIEW_BYTES, entry_row
 
 
-def row(data: bytes, kind: EntryKind = EntryKind.BYTES) -> dict[str, object]:
-    return entry_row(Entry(1, 7, 1_700_000_000_000, kind, data))
+def row(data: bytes) -> dict[str, object]:
+    return entry_row(Entry(1, 7, 1_700_000_000_000, EntryKind.BYTES, data))
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,6 @@ def test_content_is_decoded_where_it_is_text(data: bytes, form: str, text: str |
     assert (found["partition"], found["index"], found["kind"]) == (1, 7, "bytes")
 
 
-@pytest.mark.needs("nextgraph")
-def test_what_only_its_clients_can_read_is_not_guessed_at() -> None:
-    assert row(b"hello", EntryKind.NEXTGRAPH)["format"] == "binary"
-
-
 def test_of_a_large_entry_the_begin_is_shown() -> None:
     # A character of two bytes lies across the cut.
     found = row(b"a" * (PREVIEW_BYTES - 1) + "ü".encode() * 100)
@@ -40,6 +35,11 @@ def test_of_a_large_entry_the_begin_is_shown() -> None:
     assert found["bytes"] == PREVIEW_BYTES + 199
     assert found["text"] == "a" * (PREVIEW_BYTES - 1)
     assert len(str(found["hex"])) == 2 * PREVIEW_BYTES
+
+
+def test_a_large_entry_is_no_text_for_what_is_left_of_it() -> None:
+    found = row(b"a" * 100 + b"\xff" + b"b" * PREVIEW_BYTES)
+    assert (found["format"], found["text"]) == ("binary", None)
 
 
 def test_deeply_nested_json_is_text() -> None:
