@@ -38,7 +38,7 @@ PLACES: Final = "rillnode.places"
 """Where names lie in a shared log: functions as `rillnode.actors.log.shared.placement.PlaceOf`."""
 
 ENGINES: Final = "rillnode.engines"
-"""Engines of shared logs, by `[store] engine`: functions of that table that give log and blobs."""
+"""Engines of shared logs, by `[store] engine`: subclasses of `rillnode.node.config.SharedStore`."""
 
 ENTRIES: Final = "rillnode.entries"
 """What tables are told of entries of a kind: subclasses of `rillnode.node.entries.EntryReader`."""

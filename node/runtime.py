@@ -77,7 +77,7 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.typed import TypedStream
-from rillnode.node.config import Config, check_config
+from rillnode.node.config import Config, SharedStore, check_config
 from rillnode.node.entered import Entered
 from rillnode.node.http.console import Console
 from rillnode.node.http.listener import listen_status
@@ -626,7 +626,8 @@ class Node:
     def _introduce(self) -> Cell | None:
         """Have other nodes of the same log told of this one, where there may be any."""
         config = self.config
-        if config.store.engine == "rocksdb":
+        store = config.store
+        if not isinstance(store, SharedStore):
             return None
         # Here, because most nodes do not have this store.
         from rillnode.actors.log.shared.frames import FRAME_VERSION
@@ -640,7 +641,7 @@ class Node:
         def introduce() -> NodeRecord:
             return NodeRecord(
                 name=config.name, identity=self.identity, address=address,
-                serve=config.store.serve, told_at=self._clock.now_ms(), reads=FRAME_VERSION,
+                serve=store.serve, told_at=self._clock.now_ms(), reads=FRAME_VERSION,
             )  # fmt: skip
 
         return self._system.spawn(partial(IntroductionActor, self._store, introduce))
