@@ -81,6 +81,7 @@ from rillnode.node.config import Config, SharedStore, check_config
 from rillnode.node.entered import Entered
 from rillnode.node.http.console import Console
 from rillnode.node.http.listener import listen_status
+from rillnode.node.installed import reserved_names
 from rillnode.node.iteration import Iteration, kept
 from rillnode.node.keys.files import read_key, read_or_make_key
 from rillnode.node.listening import listen_noise, public_address
@@ -163,7 +164,7 @@ class Node:
         self.config = config
         self._given_clock = clock
         self._entropy = entropy
-        self._access = Access(table.grant() for table in config.grants)
+        self._access = Access((table.grant() for table in config.grants), reserved_names())
         self._identity = identity or _identity_of(config, entropy)
         self._threads: Threads = threads or SystemThreads(self._on_thread_end)
         self._make_store = make_store or store_maker(
