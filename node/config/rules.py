@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, cast
 
 from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
 from rillnode.actors.core.streams.rules import StreamRule
@@ -136,7 +136,7 @@ def _store(config: Config) -> Iterator[Problem]:
         kind = store_type(name)
         key = kind.meant_by if issubclass(kind, SharedStore) else ""
         if key not in own.__struct_fields__ and (value := getattr(table, key, None)):
-            said = value[0] if isinstance(value, tuple) else value
+            said: object = cast(Sequence[object], value)[0] if isinstance(value, tuple) else value
             text = f'conflicts with {said}: set store.engine = "{name}" to use it'
             yield Problem(("store", "engine"), "config.conflict", text)
     if not issubclass(own, SharedStore) and getattr(table, "serve", None):
