@@ -21,7 +21,7 @@ SCRIPTS: Final = tuple(
 )
 """In the order in which they are put together."""
 
-_OF_ROOMS: Final = "entries.js"
+_OF_ROOMS: Final = "page_entries.js"
 """Where a plug-in's room says how the page shows entries of its kind, in `entryKinds` of
 `page/stream.js`: whether or not a node has the plug-in now, as it may have had it."""
 
