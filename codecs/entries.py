@@ -1,4 +1,4 @@
-"""Blocks of entries: one layout from the producer's socket to the disk, the reader and Spark.
+"""Blocks of entries: one layout from the producer's socket to the disk, the reader and tables.
 
 A producer packs what it pushes in one go into a *body*; the store puts a header before it and
 writes the two as one value; a reader gets the value as it was written. So an entry is framed

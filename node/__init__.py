@@ -1,1 +1,1 @@
-"""Wiring and operation: configuration, the node, clients, command line, HTTP, Spark."""
+"""Wiring and operation: configuration, the node, clients, command line, HTTP."""

@@ -1,4 +1,4 @@
-"""Key paths such as `sink.spark[0].trigger_seconds`: as texts, and what belongs at each."""
+"""Key paths such as `peer[0].noise`: as texts, and what belongs at each."""
 
 import re
 from typing import cast
