@@ -322,7 +322,7 @@ def test_split_of_nothing_is_nothing() -> None:
     assert list(split_items([])) == []
 
 
-@pytest.mark.parametrize("kind", [EntryKind.STREAMR, EntryKind.NEXTGRAPH])
+@pytest.mark.parametrize("kind", [*map(EntryKind, ROOM_KINDS)])
 def test_a_key_that_only_a_plug_in_knows_is_none_where_that_is_not_installed(
     kind: EntryKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
