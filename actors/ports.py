@@ -169,7 +169,7 @@ class Tracer(Protocol):
 
 
 class JobProcess(Protocol):
-    """A child process that an actor owns, such as the job of a sink."""
+    """A child process that an actor owns."""
 
     @property
     def pid(self) -> int:

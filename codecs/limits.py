@@ -20,7 +20,7 @@ NOISE_REKEY_RECORDS: Final = 1_048_576
 """Records under one key of rillnode's own link: at most 2**36 bytes, 2**32 cipher blocks."""
 
 ENTRY_BYTES_MAX: Final = 2_097_152
-"""One entry's data. Own choice: twice the largest NextGraph block."""
+"""One entry's data. Own choice: twice the largest block that any protocol has."""
 
 BLOCK_BYTES_MAX: Final = 262_144
 """Target size of one stored block of entries; only a single larger entry may exceed it. Own

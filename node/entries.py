@@ -43,8 +43,8 @@ class Metadata(NamedTuple):
 
     Attributes:
         ts: when the publisher made it, by its own clock.
-        publisher: an Ethereum address in lower case, or a NextGraph peer's key, hex.
-        chain: the sequence that it belongs to: Streamr's message chain, NextGraph's topic (hex).
+        publisher: as the protocol names it: an address in lower case, or a key, hex.
+        chain: the sequence of the publisher's that it belongs to, or its topic (hex).
         seq: its number there, among those of one time.
         prev_ts, prev_seq: those of the one before it, where it names one.
         sig: the publisher's signature.

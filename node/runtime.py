@@ -78,10 +78,11 @@ from rillnode.node.client.lookup import About
 from rillnode.node.client.session import Session
 from rillnode.node.client.stream import Stream
 from rillnode.node.client.typed import TypedStream
-from rillnode.node.config import Config, check_config
+from rillnode.node.config import Config, SharedStore, check_config
 from rillnode.node.entered import Entered
 from rillnode.node.http.console import Console
 from rillnode.node.http.listener import listen_status
+from rillnode.node.installed import reserved_names
 from rillnode.node.iteration import Iteration, kept
 from rillnode.node.keys.files import read_key, read_or_make_key
 from rillnode.node.listening import listen_noise, public_address
@@ -163,7 +164,7 @@ class Node:
         self.config = config
         self._given_clock = clock
         self._entropy = entropy
-        self._access = Access(table.grant() for table in config.grants)
+        self._access = Access((table.grant() for table in config.grants), reserved_names())
         self._identity = identity or _identity_of(config, entropy)
         self._threads: Threads = threads or SystemThreads(self._on_thread_end)
         self._make_store = make_store or store_maker(
@@ -628,7 +629,8 @@ class Node:
     def _introduce(self) -> Cell | None:
         """Have other nodes of the same log told of this one, where there may be any."""
         config = self.config
-        if config.store.engine == "rocksdb":
+        store = config.store
+        if not isinstance(store, SharedStore):
             return None
         # Here, because most nodes do not have this store.
         from rillnode.actors.log.shared.frames import FRAME_VERSION
@@ -642,7 +644,7 @@ class Node:
         def introduce() -> NodeRecord:
             return NodeRecord(
                 name=config.name, identity=self.identity, address=address,
-                serve=config.store.serve, told_at=self._clock.now_ms(), reads=FRAME_VERSION,
+                serve=store.serve, told_at=self._clock.now_ms(), reads=FRAME_VERSION,
             )  # fmt: skip
 
         return self._system.spawn(partial(IntroductionActor, self._store, introduce))

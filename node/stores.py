@@ -12,8 +12,8 @@ from rillnode.actors.log.rocks.store import RocksLogStore
 from rillnode.actors.log.rocks.writer import AtTurnsEnd
 from rillnode.actors.log.shared.placement import PlaceOf
 from rillnode.actors.ports import Entropy
-from rillnode.node.config import Config, StoreTable
-from rillnode.node.installed import ENGINES, PLACES, installed, load
+from rillnode.node.config import Config, SharedStore
+from rillnode.node.installed import PLACES, installed, load
 
 if TYPE_CHECKING:
     from rillnode.actors.log.shared.store import SharedLogStore
@@ -43,8 +43,8 @@ def store_maker(
 
     Where the ends of turns are told, a store of the node's own commits small groups there.
     """
-    if config.store.engine != "rocksdb":
-        return _shared(config, entropy, now_ms, threads)
+    if isinstance(config.store, SharedStore):
+        return _shared(config.store, config.views_dir, entropy, now_ms, threads)
 
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return RocksLogStore(
@@ -59,12 +59,16 @@ def store_maker(
 
 
 def _shared(
-    config: Config, entropy: Entropy, now_ms: Callable[[], int], threads: Threads
+    table: SharedStore,
+    views: Path,
+    entropy: Entropy,
+    now_ms: Callable[[], int],
+    threads: Threads,
 ) -> MakeStore:
     def make(complete: Complete, on_health: OnHealth) -> LogStore:
         return shared_store(
-            config.store,
-            config.views_dir,
+            table,
+            views,
             entropy=entropy,
             now_ms=now_ms,
             threads=threads,
@@ -76,7 +80,7 @@ def _shared(
 
 
 def shared_store(
-    table: StoreTable,
+    table: SharedStore,
     views: Path,
     *,
     entropy: Entropy,
@@ -86,17 +90,13 @@ def shared_store(
     on_health: OnHealth,
     copying: bool = False,
 ) -> "SharedLogStore":
-    """A store on a shared log with its views in a directory, on the loop that runs, not open yet.
-
-    Raises:
-        ConfigError: the plug-in that is the log's engine is missing or broken.
-    """
+    """A store on a shared log, its views in a directory, on the loop that runs; not open yet."""
     # Here, because most nodes do not have this store.
     from rillnode.actors.log.shared.rocks_view import RocksView
     from rillnode.actors.log.shared.shard import SharedOptions
     from rillnode.actors.log.shared.store import SharedLogStore
 
-    log, blobs = load(ENGINES, table.engine, "store")(table)
+    log, blobs = table.open()
     return SharedLogStore(
         log,
         blobs,

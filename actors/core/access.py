@@ -113,11 +113,16 @@ class Access:
     Beside grants for patterns, each stream can have grants of its own, which are found by its name:
     they cost nothing where there are none, and a change of them clears no cache.
 
+    Args:
+        grants: what is granted at first.
+        reserved: how names of streams begin that nobody makes or grows but a plug-in.
+
     Attributes:
         rights: is told of each loss and gain, and tells whoever goes on by it.
     """
 
-    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+    def __init__(self, grants: Iterable[Grant] = (), reserved: Iterable[str] = ()) -> None:
+        self._reserved = tuple(reserved)
         self._grants = _Grants()
         self._addresses = _Grants()
         self._streams: dict[str, dict[str, frozenset[Verb]]] = {}
@@ -132,6 +137,10 @@ class Access:
         self.rights = Rights()
         for grant in grants:
             self._add(grant)
+
+    def is_reserved(self, stream: str) -> bool:
+        """Whether nobody makes or grows a stream of this name but the plug-in whose it is."""
+        return stream.startswith(self._reserved)
 
     def add(self, grant: Grant) -> None:
         """Let a grant take effect."""

@@ -6,10 +6,9 @@ protocol.
 
 from typing import Final
 
-from rillnode.actors.core.streams.rules import RESERVED_PREFIX
-
-PREFIX: Final = RESERVED_PREFIX
-"""Of every name here, and of the streams that topics are kept in."""
+PREFIX: Final = "nextgraph/"
+"""Of every name here, and of the streams that topics are kept in: nobody makes or grows those but
+the broker."""
 
 _ID_DIGITS: Final = 64
 

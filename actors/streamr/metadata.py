@@ -22,7 +22,6 @@ from rillnode.actors.log import Retention, StreamRecord
 from rillnode.actors.streamr import permissions
 from rillnode.actors.streamr.permissions import ADMIN
 from rillnode.actors.streamr.sessions import ETHEREUM
-from rillnode.actors.streamr.stored import FOREIGN_PREFIX
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
 from rillnode.codecs.streamr.ethereum import parse_address
@@ -74,7 +73,7 @@ def storage_days(record: StreamRecord) -> int:
     return STORAGE_DAYS_DEFAULT if seconds is None else max(1, round(seconds / _DAY_SECONDS))
 
 
-def stream_id(given: str | None, principal: str, random: bytes) -> str:
+def stream_id(given: str | None, principal: str, random: bytes, access: Access) -> str:
     """The id of a new stream: the given one, made whole, or a random one.
 
     `/path` is short for the asker's address and that path.
@@ -90,7 +89,7 @@ def stream_id(given: str | None, principal: str, random: bytes) -> str:
     if len(given.encode()) > NAME_BYTES_MAX or not given.isprintable() or given.isspace():
         text = f"A stream's id has 1 to {NAME_BYTES_MAX} bytes of printable characters"
         raise RequestError("streamr.stream_id", text)
-    if is_key_stream(given) or given.startswith(FOREIGN_PREFIX):
+    if is_key_stream(given) or access.is_reserved(given):
         raise RequestError("streamr.stream_id", "Ids of this kind are taken")
     domain = _domain(given)
     if domain not in (None, address):
@@ -143,16 +142,19 @@ def check(record: StreamRecord, access: Access, principal: str, operation: str) 
         RequestError: `stream.unknown`: there is none, or the asker may not even know of it;
             `streamr.forbidden`.
     """
-    may = permissions.operations(record, access, principal) if reachable(record) else []
+    may = permissions.operations(record, access, principal) if reachable(record, access) else []
     if not may:
         raise unknown(record.name)
     if operation not in may:
         raise RequestError("streamr.forbidden", f"{operation} is needed for {record.name}")
 
 
-def reachable(record: StreamRecord) -> bool:
-    """Whether there is such a stream, for Streamr's clients."""
-    return bool(record.id) and not record.name.startswith(FOREIGN_PREFIX)
+def reachable(record: StreamRecord, access: Access) -> bool:
+    """Whether there is such a stream, for Streamr's clients.
+
+    Those of names that a plug-in has reserved hold what Streamr has no form for.
+    """
+    return bool(record.id) and not access.is_reserved(record.name)
 
 
 def unknown(name: str) -> RequestError:

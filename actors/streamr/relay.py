@@ -51,7 +51,7 @@ from rillnode.actors.streamr.requests import (
     Subscribe,
     Unsubscribe,
 )
-from rillnode.actors.streamr.stored import FOREIGN_PREFIX, read_entry
+from rillnode.actors.streamr.stored import read_entry
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.errors import RequestError, StoreError
 from rillnode.codecs.events import event_logger
@@ -217,7 +217,7 @@ class RelayActor(Worker):
         """Why the partition is not there for Streamr's clients."""
         if found.error is not None:
             return refusal(found.error)
-        if self._leaving or self._stream_id.startswith(FOREIGN_PREFIX):
+        if self._leaving or self._context.streams.access.is_reserved(self._stream_id):
             return self._unknown()
         if found.record is not None and self._partition >= found.record.partitions:
             text = f"{self._stream_id} has {found.record.partitions} partitions, from 0 on"

@@ -27,7 +27,7 @@ from rillnode.actors.streamr.requests import (
     ResendQuery,
     ResendSink,
 )
-from rillnode.actors.streamr.stored import FOREIGN_PREFIX, is_expired, read_entry
+from rillnode.actors.streamr.stored import is_expired, read_entry
 from rillnode.codecs.entries import Entry, entries_of
 from rillnode.codecs.errors import ActorError, RequestError, RillnodeError
 from rillnode.codecs.streamr.key_exchange import is_key_stream
@@ -150,9 +150,10 @@ class ResendActor(Worker):
         """
         query = self._query
         found = FindStream(name=query.stream_id)
-        await read(self._context.streams.store, found)
+        streams = self._context.streams
+        await read(streams.store, found)
         record = found.record
-        if record is None or query.stream_id.startswith(FOREIGN_PREFIX):
+        if record is None or streams.access.is_reserved(query.stream_id):
             raise RequestError(NOT_FOUND, f"Stream {query.stream_id} was not found")
         if query.partition >= record.partitions:
             text = f"{query.stream_id} has {record.partitions} partitions, from 0 on"

@@ -24,9 +24,6 @@ from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
 NODE_CHAIN: Final = "rillnode"
 """The chain of the messages that a node makes."""
 
-FOREIGN_PREFIX: Final = "nextgraph/"
-"""Streams of this name hold what Streamr has no form for, and are not there for its clients."""
-
 _EXPIRY: Final = Struct(">Q")
 _JSON: Final = msgspec.json.Decoder(msgspec.Raw)
 

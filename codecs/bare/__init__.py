@@ -21,7 +21,7 @@ lengths are checked before slicing, counts before allocating. Codes: `codec.trun
 `.varint`, `.bool`, `.optional`, `.enum`, `.union`, `.utf8`, `.map` (a key stands twice), `.limit`
 (too many items), and when encoding also `.range` and `.length`.
 
-Source: draft-devault-bare (IETF), which released Ockam nodes and NextGraph's serde_bare follow.
+Source: draft-devault-bare (IETF), which released Ockam nodes and Rust's serde_bare follow.
 """
 
 from collections.abc import Callable

@@ -65,11 +65,14 @@ async def resting_store(
         RillnodeError: a running node could not be asked.
     """
     from rillnode.node.backup import BackupError, remove_abandoned_copies
+    from rillnode.node.config import SharedStore
 
     refuse_another(args, terminal, config)
     store = config.store_dir
-    if config.store.engine != "rocksdb":
-        text = "the store is not on this machine: `nats stream backup` copies it where it is"
+    if isinstance(config.store, SharedStore):
+        text = (
+            f"the store is not on this machine: {config.store.backed_up_by} copies it where it is"
+        )
         raise BackupError("backup.unsupported", text)
     if not (store / "CURRENT").is_file():
         raise BackupError("backup.nothing", f"{store}: there is no store yet")

@@ -347,17 +347,14 @@ def _dev_node(node: "Node") -> "DevNode":
 
 
 def _banner(node: "Node", *, dev: bool) -> str:
-    from rillnode.node.config.store_tables import CONFIRMS
-
     lines = [f"rillnode {__version__}: {node.config.name}", f"  identity  {node.identity}"]
     addresses = node.addresses()
     for name, address in addresses.items():
         scheme = "https" if node.config.http.tls_cert else "http"
         lines.append(f"  {name:<9} {f'{scheme}://{address}/' if name == 'http' else address}")
     lines.append(f"  data      {node.config.data_dir}")
-    store = node.config.store
-    if store.engine != "rocksdb":
-        lines.append(f"  store     {store.engine}: {CONFIRMS[store.sync]}")
+    if said := node.config.store.banner:
+        lines.append(f"  store     {said}")
     if dev:
         lines.append("  --dev: EVERYBODY who reaches this node may do everything")
     return "".join(f"{line}\n" for line in lines)

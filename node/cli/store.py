@@ -15,43 +15,48 @@ from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
 from rillnode.node.cli.terminal import Terminal
+from rillnode.node.installed import ENGINES, installed
 
 if TYPE_CHECKING:
     from rillnode.actors.log import Complete
     from rillnode.actors.log.rocks.copy import RocksCopy
-    from rillnode.node.config import Config
-
-if TYPE_CHECKING:
     from rillnode.actors.log.shared.copying import SharedSource, SharedTarget
     from rillnode.actors.log.shared.store import SharedLogStore
+    from rillnode.node.config import Config, SharedStore
 
 _VIEWS: Final = "views.copied"
 """Directory beside a node's views, while a shared store is read."""
 
-_ENGINES: Final = ("rocksdb", "jetstream")
+_OWN: Final = "rocksdb"
 
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
+    try:
+        shared = list(installed(ENGINES))
+    except ConfigError:  # it stops no other command
+        return
+    if not shared:
+        return
     verbs = add_noun(commands, "store", "move a node's store to another engine")
     parser = add_verb(
         verbs, "copy", copy,
         summary="copy a node's store into another engine, and compare the two",
         usage="--from ENGINE --to ENGINE -c FILE [options]",
-        text="FILE has [store] for JetStream; the store on RocksDB is that of its data_dir. The\n"
+        text="FILE has [store] for the shared log; the store on RocksDB is in its data_dir. The\n"
         "source is not changed. Run it while the node runs, as often as you like: each run\n"
         "resumes where the last one stopped, and copies only what is new. Then stop the nodes and\n"
         "run it with --final, which only has to copy what came since the last run. No node starts\n"
         "on the target before that. Every partition is read back and compared.",
         examples=[
-            "rillnode store copy --from rocksdb --to jetstream -c edge/three.toml",
-            "rillnode store copy --from rocksdb --to jetstream -c edge/three.toml --final",
+            f"rillnode store copy --from {_OWN} --to {shared[0]} -c edge/three.toml",
+            f"rillnode store copy --from {_OWN} --to {shared[0]} -c edge/three.toml --final",
         ],
     )  # fmt: skip
     for option, target, what in (("from", "source", "from"), ("to", "target", "into")):
         parser.add_argument(
-            f"--{option}", dest=target, choices=_ENGINES, required=True, metavar="ENGINE",
-            help=f"copy {what} this engine: rocksdb or jetstream",
+            f"--{option}", dest=target, choices=(_OWN, *shared), required=True, metavar="ENGINE",
+            help=f"copy {what} this engine: {_OWN} or {' or '.join(shared)}",
         )  # fmt: skip
     parser.add_argument(
         "--final", action="store_true", help="the nodes are stopped: let them start on the target"
@@ -62,18 +67,24 @@ def add(commands: Commands) -> None:
 async def copy(args: argparse.Namespace, terminal: Terminal) -> None:
     """Copy a store."""
     from rillnode.actors.log.copying import bytes_to_copy, copy_store
+    from rillnode.node.config import SharedStore
 
     config, _ = configured(args, terminal)
     if args.source == args.target:
         text = f"--from and --to both name {args.source}"
         raise ConfigError("config.conflict", text)
-    if config.store.engine != "jetstream":
-        text = 'missing: -c takes a file with engine = "jetstream" and its servers'
+    to_rocks = args.target == _OWN
+    engine = args.source if to_rocks else args.target
+    if _OWN not in (args.source, args.target):
+        text = f"--from {args.source} --to {args.target}: copy it into {_OWN} first"
+        raise ConfigError("config.conflict", text)
+    table = config.store
+    if not isinstance(table, SharedStore) or table.engine != engine:
+        text = f'missing: -c takes a file with engine = "{engine}" and its settings'
         raise ConfigError("config.missing", text, key="store.engine")
-    to_rocks = args.target == "rocksdb"
     async with (
-        _shared_source(config) if to_rocks else _source(args, terminal, config) as source,
-        _target(config) if to_rocks else _shared_target(config) as target,
+        _shared_source(config, table) if to_rocks else _source(args, terminal, config) as source,
+        _target(config) if to_rocks else _shared_target(config, table) as target,
     ):
         total = 2 * await bytes_to_copy(source)
         with progress(terminal, "copying", total) as on_bytes:
@@ -122,14 +133,14 @@ async def _target(config: "Config") -> "AsyncGenerator[RocksCopy]":
 
 
 @asynccontextmanager
-async def _shared_source(config: "Config") -> AsyncGenerator["SharedSource"]:
+async def _shared_source(config: "Config", table: "SharedStore") -> AsyncGenerator["SharedSource"]:
     """The shared store as it is now, in views of its own: nodes may go on."""
     from rillnode.actors.log.shared.copying import SharedSource
 
     views = config.data_dir / _VIEWS
     shutil.rmtree(views, ignore_errors=True)
     try:
-        source = await SharedSource.open(partial(_shared, config, views), views)
+        source = await SharedSource.open(partial(_shared, table, views), views)
         try:
             yield source
         finally:
@@ -139,11 +150,11 @@ async def _shared_source(config: "Config") -> AsyncGenerator["SharedSource"]:
 
 
 @asynccontextmanager
-async def _shared_target(config: "Config") -> AsyncGenerator["SharedTarget"]:
+async def _shared_target(config: "Config", table: "SharedStore") -> AsyncGenerator["SharedTarget"]:
     from rillnode.actors.log.shared.copying import SharedTarget
 
     # The node begins with these views.
-    target = await SharedTarget.open(partial(_shared, config, config.views_dir, copying=True))
+    target = await SharedTarget.open(partial(_shared, table, config.views_dir, copying=True))
     try:
         yield target
     finally:
@@ -151,7 +162,7 @@ async def _shared_target(config: "Config") -> AsyncGenerator["SharedTarget"]:
 
 
 def _shared(
-    config: "Config", views: Path, complete: "Complete", *, copying: bool = False
+    table: "SharedStore", views: Path, complete: "Complete", *, copying: bool = False
 ) -> "SharedLogStore":
     import asyncio
 
@@ -162,9 +173,8 @@ def _shared(
     from rillnode.transports.clock import SystemClock
 
     return shared_store(
-        # A copy promises nothing of a power cut: who wants to leave such servers can do it. It is
-        # of all, whatever the node itself serves.
-        msgspec.structs.replace(config.store, sync="interval", serve=()),
+        # A copy is of all, whatever the node itself serves.
+        msgspec.structs.replace(table.copied(), serve=()),
         views,
         entropy=os.urandom,
         now_ms=SystemClock(asyncio.get_running_loop()).now_ms,

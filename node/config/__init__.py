@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rillnode.node.config.location import Location
     from rillnode.node.config.peer_tables import DiallingTable, PeerTable
     from rillnode.node.config.plug_in_table import PlugInTable
-    from rillnode.node.config.store_tables import StoreTable
+    from rillnode.node.config.store_tables import SharedStore, StoreTable
     from rillnode.node.config.stream_tables import QuotaTable, StreamTable
     from rillnode.node.config.tables import (
         Config,
@@ -49,6 +49,7 @@ __all__ = [
     "PeerTable",
     "PlugInTable",
     "QuotaTable",
+    "SharedStore",
     "StoreTable",
     "StreamTable",
     "WebListener",
@@ -82,7 +83,10 @@ _HOMES: Final = {
         "PeerTable",
     ),
     "rillnode.node.config.plug_in_table": ("PlugInTable",),
-    "rillnode.node.config.store_tables": ("StoreTable",),
+    "rillnode.node.config.store_tables": (
+        "SharedStore",
+        "StoreTable",
+    ),
     "rillnode.node.config.stream_tables": (
         "QuotaTable",
         "StreamTable",

@@ -3,7 +3,6 @@
 All of it is made from the structs and their docstrings.
 """
 
-import inspect
 import json
 import textwrap
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import inspect as types, structs
 
+from rillnode.node.config.docstrings import descriptions_of, summary_of, without_attributes
 from rillnode.node.config.file_type import table_type, whole_type
 from rillnode.node.config.loading import Loaded
 from rillnode.node.config.location import Location
@@ -67,7 +67,7 @@ def schema() -> dict[str, Any]:
         for key in table.keys:
             entry["properties"][key.name]["description"] = key.description
     for entry in described["$defs"].values():
-        entry["description"] = _without_attributes(entry["description"])
+        entry["description"] = without_attributes(entry["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "rillnode node.toml",
@@ -156,7 +156,7 @@ def _tables(
     fields = cast(types.StructType, types.type_info(struct)).fields
     inner: list[tuple[types.Field, types.StructType, bool]] = []
     keys: list[Key] = []
-    descriptions = _descriptions(struct)
+    descriptions = descriptions_of(struct)
     for field in fields:
         kind = bare(field.type)
         if isinstance(kind, types.StructType):
@@ -171,7 +171,7 @@ def _tables(
             header=header,
             struct=struct,
             optional=item or off,
-            summary=_summary(struct),
+            summary=summary_of(struct),
             keys=keys,
         )
     for field, kind, is_item in inner:
@@ -205,33 +205,10 @@ def _example(kind: types.Type) -> Any:
     return None
 
 
-def _summary(struct: type) -> str:
-    return _without_attributes(struct.__doc__ or "")
-
-
 def _titled(table: type[PlugInTable]) -> str:
     """A table's header, and behind it what it is."""
-    what = _summary(table).splitlines()[0].removesuffix(".")
+    what = summary_of(table).splitlines()[0].removesuffix(".")
     return f"[{table.table}]  # {what[0].lower()}{what[1:]}"
-
-
-def _without_attributes(text: str) -> str:
-    return inspect.cleandoc(text).partition("\n\nAttributes:")[0]
-
-
-def _descriptions(struct: type) -> dict[str, str]:
-    """The texts under "Attributes" of a struct and of those that it extends."""
-    found: dict[str, str] = {}
-    for cls in reversed(struct.__mro__):
-        listed = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2]
-        name = ""
-        for line in textwrap.dedent(listed).splitlines():
-            if line.startswith(" "):
-                found[name] += " " + line.strip()
-            elif line:
-                name, _, text = line.partition(": ")
-                found[name] = text
-    return found
 
 
 def _comment(text: str) -> list[str]:

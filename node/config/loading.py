@@ -18,7 +18,13 @@ import msgspec
 from msgspec import inspect
 
 from rillnode.codecs.errors import ConfigError
-from rillnode.node.config.file_type import file_type, table_type
+from rillnode.node.config.file_type import (
+    file_type,
+    is_engine,
+    store_of_all,
+    store_type,
+    table_type,
+)
 from rillnode.node.config.lines import key_lines, line_of
 from rillnode.node.config.location import Location
 from rillnode.node.config.paths import (
@@ -33,6 +39,7 @@ from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem, problem_of, type_problems, unknown_key
 from rillnode.node.config.readable import ReadablePart
 from rillnode.node.config.rules import problems
+from rillnode.node.config.store_tables import OWN_ENGINE, StoreTable, table_of
 from rillnode.node.config.tables import Config, KernelTables, default_data_dir
 from rillnode.node.installed import TABLES, installed
 
@@ -52,7 +59,21 @@ class _Settings:
     @property
     def kind(self) -> type[KernelTables]:
         """What the values are to be: with those tables of plug-ins that are named."""
-        return file_type(tuple(self.tables()))
+        return file_type(tuple(self.tables()), self.store())
+
+    def store(self) -> type[StoreTable]:
+        """The type of `[store]` of the engine that is named, and of all where that is not enough.
+
+        Raises:
+            ConfigError: as `store_type`.
+        """
+        given = self.tree.get("store")
+        table = cast(dict[str, Any], given) if isinstance(given, dict) else {}
+        engine = table.get("engine", OWN_ENGINE)
+        known = isinstance(engine, str) and is_engine(engine)
+        kind = store_type(engine) if known else StoreTable
+        keys = table.keys() | {path[1] for path in self.origins if path[0] == "store" and path[1:]}
+        return kind if keys <= {*kind.__struct_fields__} else store_of_all(kind)
 
     def tables(self) -> list[type[PlugInTable]]:
         """The types of the tables of plug-ins that are named.
@@ -173,6 +194,10 @@ def check_config(config: Config) -> None:
         raise ConfigError("config.conflict", text, key=twice[0])
     settings = _Settings(tree=msgspec.to_builtins(config.by_name(), enc_hook=str))
     _check(_convert(settings, kinds), settings)
+    kind, wanted = type(config.store), store_type(config.store.engine)
+    if kind is not wanted:
+        text = f"engine {config.store.engine!r} takes a {wanted.__name__}, not a {kind.__name__}"
+        raise TypeError(text)
 
 
 def _file_text(path: Path) -> str:
@@ -266,7 +291,8 @@ def _value(settings: _Settings, path: KeyPath, text: str) -> Any:
 def _finish(settings: _Settings) -> Loaded:
     config = _convert(settings, settings.tables())
     _check(config, settings)
-    return Loaded(config, settings)
+    own = table_of(config.store, store_type(config.store.engine))
+    return Loaded(msgspec.structs.replace(config, store=own), settings)
 
 
 def _check(config: Config, settings: _Settings) -> None:
@@ -285,7 +311,7 @@ def _convert(settings: _Settings, kinds: Sequence[type[PlugInTable]]) -> Config:
         path = Path(os.path.normpath(base / Path(value).expanduser()))
         return path if kind is Path else Location(path)
 
-    kind = file_type(tuple(kinds))
+    kind = file_type(tuple(kinds), settings.store())
 
     def read(tree: Mapping[str, Any]) -> Config:
         tree = {"data_dir": str(default_data_dir()), **tree}

@@ -3,21 +3,19 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, cast
 
 from rillnode.actors.core.access import ADDRESS_VERBS, VERBS
 from rillnode.actors.core.principals import unfit_principal
 from rillnode.actors.core.streams.rules import StreamRule
-from rillnode.actors.log.shared.holding import shards_of
-from rillnode.actors.log.shared.placement import CATALOGUE
 from rillnode.codecs.limits import NAME_BYTES_MAX
-from rillnode.node.config.address import WILDCARDS, ListenAddress, parse_address
-from rillnode.node.config.file_type import table_type
+from rillnode.node.config.address import WILDCARDS, ListenAddress
+from rillnode.node.config.file_type import is_engine, store_type, table_type
 from rillnode.node.config.listener_tables import Listener, WebListener
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.peer_tables import PeerTable
 from rillnode.node.config.problem import Problem
-from rillnode.node.config.store_tables import SHARDS_MAX
+from rillnode.node.config.store_tables import OWN_ENGINE, SharedStore, table_of
 from rillnode.node.config.tables import Config
 from rillnode.node.installed import ENGINES, TABLES, installed
 
@@ -123,51 +121,27 @@ def _is_listener(name: str) -> bool:
 
 
 def _store(config: Config) -> Iterator[Problem]:
-    table = config.store
-    if table.engine != "rocksdb" and table.engine not in installed(ENGINES):
-        known = ", ".join(f'"{name}"' for name in sorted({"rocksdb", *installed(ENGINES)}))
-        text = f"{table.engine!r}: expected one of {known}"
+    """What is wrong with a table that may have keys of other engines, too."""
+    table, engine = config.store, config.store.engine
+    if not is_engine(engine):
+        known = ", ".join(f'"{name}"' for name in sorted({OWN_ENGINE, *installed(ENGINES)}))
+        text = f"{engine!r}: expected one of {known}"
         yield Problem(("store", "engine"), "config.value", text)
         return
-    if table.engine != "rocksdb" and not table.servers:
-        text = f'missing: engine "{table.engine}" needs at least one, such as "tls://nats-1:4222"'
-        yield Problem(("store", "servers"), "config.missing", text)
-    if table.engine == "rocksdb" and table.servers:
-        others = " or ".join(f'"{name}"' for name in installed(ENGINES)) or "another"
-        text = f"conflicts with {table.servers[0]}: set store.engine = {others} to use it"
-        yield Problem(("store", "engine"), "config.conflict", text)
-    if table.engine == "rocksdb" and table.serve:
-        text = 'conflicts with engine "rocksdb", which holds everything: leave it out'
+    own = store_type(engine)
+    yield from table_of(table, own).problems()
+    if type(table) is own:
+        return
+    for name in installed(ENGINES):
+        kind = store_type(name)
+        key = kind.meant_by if issubclass(kind, SharedStore) else ""
+        if key not in own.__struct_fields__ and (value := getattr(table, key, None)):
+            said: object = cast(Sequence[object], value)[0] if isinstance(value, tuple) else value
+            text = f'conflicts with {said}: set store.engine = "{name}" to use it'
+            yield Problem(("store", "engine"), "config.conflict", text)
+    if not issubclass(own, SharedStore) and getattr(table, "serve", None):
+        text = f'conflicts with engine "{engine}", which holds everything: leave it out'
         yield Problem(("store", "serve"), "config.conflict", text)
-    for at, entry in enumerate(table.serve):
-        shards = shards_of(entry.removeprefix("!"))
-        if shards is None:
-            continue
-        if not shards or shards[-1] >= SHARDS_MAX:
-            text = f"{entry!r}: expected shard:N, or shard:N-M with N not above M, 0 to 255"
-            yield Problem(("store", "serve", at), "config.value", text)
-        elif entry.startswith("!") and CATALOGUE in shards:
-            text = f"{entry!r}: every node holds shard 0, which lists the streams: begin with 1"
-            yield Problem(("store", "serve", at), "config.value", text)
-    encrypted = table.tls_ca is not None or table.tls_cert is not None
-    for at, url in enumerate(table.servers):
-        scheme, _, address = url.partition("://")
-        path: KeyPath = ("store", "servers", at)
-        try:
-            loopback = parse_address(address).loopback
-        except ValueError as error:
-            yield Problem(path, "config.value", str(error))
-            continue
-        if not (scheme == "tls" or loopback or encrypted or table.allow_plain):
-            text = f"{url} is not loopback and not encrypted: use tls://, or set allow_plain = true"
-            yield Problem(path, "config.plain", text)
-    files = {"credentials_file": table.credentials_file, "tls_ca": table.tls_ca}
-    pair = {"tls_cert": table.tls_cert, "tls_key": table.tls_key}
-    for key, file in (files | pair).items():
-        if file is not None and not file.is_file():
-            yield Problem(("store", key), "config.file", f"no such file: {file}")
-        elif file is None and key in pair and any(pair.values()):
-            yield Problem(("store", key), "config.missing", "tls_cert and tls_key need each other")
 
 
 def _grants(config: Config) -> Iterator[Problem]:

@@ -1,26 +1,17 @@
 """The table of `node.toml` that says where streams are kept."""
 
-from pathlib import Path
-from typing import Annotated, Final, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self
 
 from msgspec import Meta, Struct
 
-ServerUrl = Annotated[
-    str,
-    Meta(
-        pattern=r"^(nats|tls)://[^\s/]+$",
-        title='"nats://host:port" or "tls://host:port"',
-        examples=["tls://nats-1.example.org:4222"],
-    ),
-]
-MonitorUrl = Annotated[
-    str,
-    Meta(
-        pattern=r"^https?://[^\s/]+/?$",
-        title='"http://host:port" or "https://host:port"',
-        examples=["http://nats-1.example.org:8222"],
-    ),
-]
+from rillnode.actors.log.shared.holding import shards_of
+from rillnode.actors.log.shared.placement import CATALOGUE
+
+if TYPE_CHECKING:
+    from rillnode.actors.log.shared.port import Blobs, SharedLog
+    from rillnode.node.config.problem import Problem
+
 Served = Annotated[
     str,
     Meta(
@@ -32,64 +23,84 @@ Served = Annotated[
 
 SHARDS_MAX: Final = 256
 
-CONFIRMS: Final = {
-    "always": "a confirm means that a majority of the servers has synced the entry",
-    "interval": "entries that were confirmed may be lost if all servers lose power at once",
-}
-"""What a node on JetStream says of its confirms, by `sync`."""
+OWN_ENGINE: Final = "rocksdb"
+"""The engine of a store of a node's own."""
 
 
 class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The store of streams, and what a confirm means.
 
-    With `rocksdb` everything is in `data_dir`, and every confirm is synced to its disk. With
-    `jetstream` it is in a NATS JetStream cluster that several nodes share, and a confirm means that
-    a majority of its servers has synced the entry; `data_dir` has keys, and views that can be made
-    again. All other settings are for `jetstream`.
+    With `rocksdb` everything is in `data_dir`, and every confirm is synced to its disk. All other
+    settings are for the other engines.
 
     Attributes:
         engine: The storage engine.
-        servers: URLs of NATS servers; the first that answers is used, the others when it is lost.
-        prefix: Prefix of the names of all JetStream streams. Nodes with the same prefix have the
-            same streams.
-        replicas: Servers that keep each log; a majority of them must live. Chosen when the logs are
-            made: later `nats stream edit` changes it.
+    """
+
+    engine: Annotated[str, Meta(title='"rocksdb", or an engine that a plug-in brings')] = OWN_ENGINE
+
+    @property
+    def banner(self) -> str:
+        """What `rillnode run` says of it when it starts; nothing of a store that is the usual."""
+        return ""
+
+    def problems(self) -> Iterator["Problem"]:
+        """What is wrong with it; types have been checked."""
+        return iter(())
+
+
+def table_of(read: StoreTable, kind: type[StoreTable]) -> StoreTable:
+    """The table of one engine, out of one that has those of several."""
+    if type(read) is kind:
+        return read
+    return kind(**{name: getattr(read, name) for name in kind.__struct_fields__})
+
+
+class SharedStore(StoreTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A store on a log that several nodes share: the base class of what an engine is told.
+
+    Packages name theirs as entry points of the group `rillnode.engines`, by the engine's name,
+    which is the default of `engine`. Its module imports no more than describing it takes. The
+    docstring describes engine and keys to users, as that of a `PlugInTable` does.
+
+    Attributes:
         shards: Logs that streams are spread over. Chosen when the logs are made.
-        credentials_file: The node's NATS credentials (`.creds`).
-        tls_ca: CA certificates to check the servers with, in place of the system's.
-        tls_cert: The node's client certificate.
-        tls_key: Its key.
-        allow_plain: Allow a `nats://` server that is not on this machine, without TLS.
-        monitors: Monitoring addresses of all servers. The node asks there whether they sync every
-            write (`sync_interval: always`).
-        sync: With `"always"` the node starts only if most `monitors` confirm syncing every write,
-            and none denies it; of 3 servers one may be unknown, of 5 two with 5 `replicas`. With
-            `"interval"` it starts in any case: confirmed entries may be lost if all servers lose
-            power at once.
         serve: Streams that the node always holds, as patterns of names or as shards; with `!`
             before them, those that it never holds. It holds all others while they are used. The
             first entry that matches applies. Clients that ask for what the node never holds are
             sent to nodes that do.
     """
 
-    engine: Annotated[
-        str, Meta(title='"rocksdb", "jetstream", or an engine that another plug-in brings')
-    ] = "rocksdb"
-    servers: tuple[ServerUrl, ...] = ()
-    prefix: Annotated[
-        str,
-        Meta(
-            pattern="^[A-Za-z0-9_-]{1,32}$",
-            title="1 to 32 letters, digits, hyphens or underscores",
-        ),
-    ] = "rillnode"
-    replicas: Annotated[int, Meta(ge=1, le=5)] = 3
+    meant_by: ClassVar[str] = ""
+    """A key, by default nothing, that nobody sets who does not mean this engine."""
+
     shards: Annotated[int, Meta(ge=1, le=SHARDS_MAX)] = 16
-    credentials_file: Annotated[Path | None, Meta(examples=["nats.creds"])] = None
-    tls_ca: Annotated[Path | None, Meta(examples=["tls/ca.pem"])] = None
-    tls_cert: Annotated[Path | None, Meta(examples=["tls/cert.pem"])] = None
-    tls_key: Annotated[Path | None, Meta(examples=["tls/key.pem"])] = None
-    allow_plain: bool = False
-    monitors: tuple[MonitorUrl, ...] = ()
-    sync: Literal["always", "interval"] = "always"
     serve: Annotated[tuple[Served, ...], Meta(examples=[["sensors*", "!logs*"]])] = ()
+
+    def open(self) -> "tuple[SharedLog, Blobs]":
+        """The log and the blobs of its snapshots, on the loop that runs; not open yet."""
+        raise NotImplementedError
+
+    @property
+    def backed_up_by(self) -> str:
+        """What copies the log where it is, for who asks the node for a backup."""
+        return "what its engine brings"
+
+    def copied(self) -> Self:
+        """The table as `rillnode store copy` takes it, which promises nothing of a power cut."""
+        return self
+
+    def problems(self) -> Iterator["Problem"]:
+        """What is wrong with what the node serves."""
+        from rillnode.node.config.problem import Problem
+
+        for at, entry in enumerate(self.serve):
+            shards = shards_of(entry.removeprefix("!"))
+            if shards is None:
+                continue
+            if not shards or shards[-1] >= SHARDS_MAX:
+                text = f"{entry!r}: expected shard:N, or shard:N-M with N not above M, 0 to 255"
+                yield Problem(("store", "serve", at), "config.value", text)
+            elif entry.startswith("!") and CATALOGUE in shards:
+                text = f"{entry!r}: every node holds shard 0, which lists the streams: begin with 1"
+                yield Problem(("store", "serve", at), "config.value", text)

@@ -21,6 +21,10 @@ SCRIPTS: Final = tuple(
 )
 """In the order in which they are put together."""
 
+_OF_ROOMS: Final = "page_entries.js"
+"""Where a plug-in's room says how the page shows entries of its kind, in `entryKinds` of
+`page/stream.js`: whether or not a node has the plug-in now, as it may have had it."""
+
 
 class Page:
     """The page as it is in the package."""
@@ -32,7 +36,9 @@ class Page:
             return parts.joinpath(name).read_text(encoding="utf-8")
 
         page = text("page/index.html").replace(_STYLE, text("page/page.css"))
-        self._text = page.replace(_SCRIPT, "".join(map(text, SCRIPTS)))
+        rooms = sorted(room.name for room in parts.iterdir() if room.joinpath(_OF_ROOMS).is_file())
+        scripts = (*SCRIPTS, *(f"{room}/{_OF_ROOMS}" for room in rooms))
+        self._text = page.replace(_SCRIPT, "".join(map(text, scripts)))
         self.policy: Final = "; ".join((
             "default-src 'none'",
             f"script-src {_hashes(self._text, 'script')}",

@@ -11,6 +11,7 @@ from rillnode.node.client import connect
 from rillnode.node.config import Config
 from rillnode.node.doctor.finding import Finding, State
 from rillnode.node.entry_lines import duration
+from rillnode.node.jetstream.config import JetStreamStore
 
 if TYPE_CHECKING:
     from rillnode.actors.jetstream.options import JetStreamOptions
@@ -33,15 +34,11 @@ _BEHIND_FRAMES: Final = 1_000
 
 def servers(config: Config, _: Mapping[str, str]) -> Iterator[Finding]:
     """Every server by itself, the syncing of all, and the log, where the store is on JetStream."""
-    if config.store.engine == "jetstream":
-        yield from asyncio.run(_looked_at(config))
+    if isinstance(config.store, JetStreamStore):
+        yield from asyncio.run(_looked_at(config, config.store.options))
 
 
-async def _looked_at(config: Config) -> list[Finding]:
-    # Here as below, because most nodes do not have this store.
-    from rillnode.node.jetstream.engine import options_of
-
-    options = options_of(config.store)
+async def _looked_at(config: Config, options: "JetStreamOptions") -> list[Finding]:
     found = await asyncio.gather(
         *(_server(replace(options, servers=(url,))) for url in options.servers)
     )
@@ -53,6 +50,7 @@ async def _looked_at(config: Config) -> list[Finding]:
 
 async def _server(options: "JetStreamOptions") -> Finding:
     """The only one."""
+    # Here as below, because most nodes do not have this store.
     from rillnode.actors.jetstream.checks import REPLICAS_VERSION_MIN, check_version, version_of
     from rillnode.actors.jetstream.connection import Connection
     from rillnode.actors.log.shared.port import LogLost

@@ -8,13 +8,12 @@ from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from rillnode.actors.core.access import NODE_PRINCIPAL
+from rillnode.actors.core.access import NODE_PRINCIPAL, Access
 from rillnode.actors.core.delivery import Origin
 from rillnode.actors.core.links.connection import PeerContext
 from rillnode.actors.core.links.dialling import PeerSettings, PeerStatus
 from rillnode.actors.core.links.directory import PeerDirectory
 from rillnode.actors.core.streams.context import StreamContext, StreamRemoved
-from rillnode.actors.core.streams.rules import RESERVED_PREFIX
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.log import StreamRecord
 from rillnode.actors.overlay.context import (
@@ -124,7 +123,7 @@ class Overlay(PlugIn):
             identity=self._identity.public_hex,
             address=lambda: address._replace(url=self._released_url),
             storage=table.storage,
-            takes_part=self._takes_part,
+            takes_part=partial(self._takes_part, streams.access),
             trackers=self._trackers(),
             released=self._released is not None,
             told_one_end=self._released is not None and bool(self._released.trackers),
@@ -163,8 +162,8 @@ class Overlay(PlugIn):
         }
         return {"overlay": shown}
 
-    def _takes_part(self, stream_id: str) -> bool:
-        return not stream_id.startswith(RESERVED_PREFIX) and any(
+    def _takes_part(self, access: Access, stream_id: str) -> bool:
+        return not access.is_reserved(stream_id) and any(
             pattern.match(stream_id) for pattern in self._patterns
         )
 

@@ -88,16 +88,10 @@ const ROWS_MAX = 100;
 const browser = { name: "", partition: 0, partitions: 1, rows: [], view: "decoded", live: true, skipped: 0, stop: null, filter: {}, from: null, before: 0, reached: 0, first: 0, end: 0, looked: null, open: new Set() };
 const hexDump = text => (text.match(/.{1,64}/g) || []).map(line => line.replace(/../g, "$& ").trim()).join("\n");
 const parsed = row => { if (row.format !== "json" || row.cut) return undefined; try { return JSON.parse(row.text); } catch { return undefined; } };
-// Streamr's messages are arrays; this is what stands where in the newest version of them.
-const STREAMR = ["version", "id", "previous", "message type", "content type", "encryption type", "group key id", "content", "new group key", "signature type", "signature"];
-const STREAMR_ID = ["stream", "partition", "timestamp", "sequence", "publisher", "chain"];
-const named = (names, values) => Object.fromEntries(values.map((value, i) => [names[i] || String(i), value]));
-const meant = (row, value) => {
-  if (row.kind !== "streamr" || !Array.isArray(value) || value[0] !== 32 || !Array.isArray(value[1])) return value;
-  const message = { ...named(STREAMR, value), id: named(STREAMR_ID, value[1]) };
-  try { if (!message["encryption type"]) message.content = JSON.parse(message.content); } catch { }
-  return message;
-};
+// How entries of a kind are shown, by its name, as scripts of plug-ins say. All of it may be left out:
+// `meant` names what a JSON value says, `line` is what of that stands in a line, `shown` is the whole entry.
+const entryKinds = Object.create(null);
+const meant = (row, value) => entryKinds[row.kind]?.meant?.(value) ?? value;
 const TREE_ITEMS = 100;
 const tree = (value, name, depth = 0) => {
   const key = name === undefined ? null : el("span", { class: "k" }, `${name}: `);
@@ -113,11 +107,12 @@ const beside = row => [...row.kind === "bytes" ? [] : [row.kind], ...((row.key ?
   ...Object.entries({ ...row.headers, ...row.headers_base64 }).map(([name, value]) => `${name}: ${value}`)];
 const content = row => {
   if (browser.view === "hex") return el("pre", {}, hexDump(row.hex) + (row.cut ? " …" : ""));
-  if (row.kind === "nextgraph" && browser.view === "decoded") return el("div", {}, "a NextGraph event, encrypted by its clients", el("pre", {}, hexDump(row.hex.slice(0, 128)) + " …"));
+  const kind = entryKinds[row.kind] || {};
+  if (kind.shown && browser.view === "decoded") return kind.shown(row);
   if (row.format === "binary") return el("pre", {}, hexDump(row.hex) + (row.cut ? " …" : ""));
   const value = browser.view === "decoded" ? parsed(row) : undefined;
   if (value === undefined) return el("pre", {}, row.text + (row.cut ? " …" : ""));
-  const line = JSON.stringify(row.kind === "streamr" ? meant(row, value).content ?? value : value), name = `${row.partition}:${row.index}`;
+  const line = JSON.stringify(kind.line?.(meant(row, value)) ?? value), name = `${row.partition}:${row.index}`;
   const box = el("details", { class: "tree", open: browser.open.has(name) }, el("summary", {}, line.length > 400 ? `${line.slice(0, 400)} …` : line));
   const fill = () => { if (box.childElementCount === 1) box.append(tree(meant(row, value))); };
   if (box.open) fill();

@@ -19,7 +19,7 @@ from rillnode.actors.jetstream.checks import (
 )
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.codecs.errors import StoreError
-from rillnode.node.config.store_tables import CONFIRMS
+from rillnode.node.jetstream.config import CONFIRMS
 from rooms import ROOT
 
 NEW = "2.12.1"

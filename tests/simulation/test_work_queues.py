@@ -7,7 +7,8 @@ import pytest
 
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.node.client import Client
-from rillnode.node.config import Config, GrantTable, StoreTable
+from rillnode.node.config import Config, GrantTable
+from rillnode.node.jetstream.config import JetStreamStore
 from rillnode.testing import Network
 
 ENTRIES = 60
@@ -87,7 +88,7 @@ def run(seed: int, *, shared: bool, by_key: bool = False) -> Site:
             grants = (GrantTable(who="noise:*", streams="*", may=("create", "push", "pull")),)
             config = Config(name=name, grants=grants)
             if shared:
-                store = StoreTable(engine="jetstream", servers=("nats://127.0.0.1:4222",))
+                store = JetStreamStore(servers=("nats://127.0.0.1:4222",))
                 config = Config(name=name, grants=grants, store=store)
             network.add_node(name, config=config)
         site = Site(network, nodes, by_key=by_key)

@@ -10,7 +10,7 @@ from contract_load import CONFIG, NODE, Round
 from contract_rooms import GRANTS, PARTS
 from rillnode.actors.log.shared.port import unreachable
 from rillnode.node.client import Client
-from rillnode.node.config import StoreTable
+from rillnode.node.jetstream.config import JetStreamStore
 from rillnode.node.ockam.config import ServicesTable
 from rillnode.node.simulation.shared_disk import SharedDisk
 from rillnode.testing import Network
@@ -31,7 +31,7 @@ BACK_SECONDS: Final = 2.0
 def add_shared_nodes(network: Network, rounds: Sequence[type[Round]]) -> None:
     """Add the node that all of this is about, and two more of its store."""
     # As nodes of a log are configured, which tell each other where they are.
-    store = StoreTable(engine="jetstream", servers=("nats://127.0.0.1:4222",))
+    store = JetStreamStore(servers=("nats://127.0.0.1:4222",))
     for name in (NODE, OTHER, LEAVING):
         kept = [one for part in PARTS if part.of_shared_logs for one in part.tables(name, rounds)]
         tables = [*kept, ServicesTable()]

@@ -46,6 +46,7 @@ from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.routing import stream as ockam, stream_admin
 from rillnode.codecs.routing.routes import WireMessage, local
+from rillnode.node.installed import reserved_names
 
 Request = native.Request | ockam.Request | stream_admin.AdminRequest
 
@@ -95,7 +96,7 @@ class Core:
         self.system = system
         self.clock = clock
         self.router = Router(system)
-        self.access = Access()
+        self.access = Access(reserved=reserved_names())
         self.holds = Holds()
         self.store = MemoryLogStore(
             complete=self._complete,

@@ -16,7 +16,8 @@ from rillnode.actors.log.nodes import NODES
 from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
 from rillnode.actors.log.shared.shard import SharedOptions
 from rillnode.actors.log.shared.store import SharedLogStore
-from rillnode.node.config import Config, StoreTable
+from rillnode.node.config import Config
+from rillnode.node.jetstream.config import JetStreamStore
 from rillnode.node.runtime import Node
 from rillnode.node.stores import places
 from shared_support import memory_view
@@ -47,7 +48,7 @@ class Log:
         faults = self.faults[name] = LogFaults()
         config = config or node_config(self._directory / name)
         # The engine is in memory all the same.
-        store = StoreTable(engine="jetstream", servers=("nats://127.0.0.1:1",), serve=serve)
+        store = JetStreamStore(servers=("nats://127.0.0.1:1",), serve=serve)
         config = replace(config, name=name, store=store)
         loop = asyncio.get_running_loop()
 

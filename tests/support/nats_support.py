@@ -19,7 +19,8 @@ import pytest
 
 from pausing import pause
 from rillnode.actors.core.streams import retention
-from rillnode.node.config import Config, StoreTable
+from rillnode.node.config import Config
+from rillnode.node.jetstream.config import JetStreamStore
 from rillnode.node.testing.contract.ports import free_port
 
 
@@ -257,8 +258,7 @@ class MutingProxy:
 
 def on_jetstream(config: Config, *servers: NatsServer, replicas: int = 1) -> Config:
     """The same configuration of a node, called as its directory, whose streams are in JetStream."""
-    store = StoreTable(
-        engine="jetstream",
+    store = JetStreamStore(
         servers=tuple(server.url for server in servers),
         monitors=tuple(server.monitor for server in servers),
         replicas=replicas,

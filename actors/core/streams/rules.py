@@ -30,9 +30,6 @@ class StreamRule:
         return is_pattern(self.name)
 
 
-RESERVED_PREFIX: Final = "nextgraph/"
-"""Of the names of NextGraph's topics, whose streams nobody makes or grows but its broker."""
-
 _DEFAULT: Final = StreamRule(name="*")
 
 

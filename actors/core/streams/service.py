@@ -30,7 +30,7 @@ from rillnode.actors.core.streams.describe import retention_of, stream_info, tol
 from rillnode.actors.core.streams.listing import Page
 from rillnode.actors.core.streams.records import Changed, Found, Named, Records, Wanted
 from rillnode.actors.core.streams.revising import EnsureStream, Revised, ReviseStream
-from rillnode.actors.core.streams.rules import RESERVED_PREFIX, StreamRules
+from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.core.streams.watching import StreamWatchActor, check_pattern
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
@@ -299,9 +299,8 @@ class StreamService(Worker):
         raise not_granted("stream.unknown", principal, tells, name[:NAME_BYTES_MAX])
 
     def _may_create(self, principal: str, name: str) -> bool:
-        if name.startswith(RESERVED_PREFIX):
-            return False
-        return self._context.access.allows(principal, "create", name)
+        access = self._context.access
+        return not access.is_reserved(name) and access.allows(principal, "create", name)
 
     # What is wanted of a stream's record -----------------------------------------------------
 

@@ -26,7 +26,7 @@ async def create(rest: Rest, request: web.Request) -> web.Response:
     principal = principal_of(rest, request)
     body = read_stream(await body_of(request))
     random = rest.context.streams.entropy(metadata.GENERATED_ID_BYTES)
-    name = metadata.stream_id(body.id, principal, random)
+    name = metadata.stream_id(body.id, principal, random, rest.access)
     if not rest.access.allows(principal, "create", name):
         if principal == ANONYMOUS:
             raise RequestError("session.needed", "Log in to make streams")
@@ -151,7 +151,7 @@ async def _candidates(rest: Rest, principal: str, wanted: _Filter) -> AsyncItera
 
 
 def _is_wanted(rest: Rest, record: StreamRecord, principal: str, wanted: _Filter) -> bool:
-    if not metadata.reachable(record):
+    if not metadata.reachable(record, rest.access):
         return False
     if wanted.name is not None and metadata.display_name(record) != wanted.name:
         return False

@@ -10,7 +10,8 @@ from jetstream.support import Site
 from nats_support import needs_nats
 from nodes import connect_to, node_config
 from rillnode.codecs.errors import StoreError
-from rillnode.node.config import Config, StoreTable
+from rillnode.node.config import Config
+from rillnode.node.jetstream.config import JetStreamStore
 from rillnode.node.runtime import Node
 
 pytestmark = needs_nats
@@ -18,8 +19,7 @@ pytestmark = needs_nats
 
 def config_of(site: Site, directory: Path, credentials: Path) -> Config:
     """A node of this site."""
-    store = StoreTable(
-        engine="jetstream",
+    store = JetStreamStore(
         servers=(site.server.url.replace("nats:", "tls:"),),
         monitors=(site.server.monitor,),
         replicas=1,

@@ -14,8 +14,8 @@ from rillnode.actors.jetstream.connection import Connection
 from rillnode.codecs.keys import Identity
 from rillnode.node.config import Config, StoreTable
 from rillnode.node.doctor import Finding
+from rillnode.node.jetstream.config import JetStreamStore
 from rillnode.node.jetstream.doctor import servers
-from rillnode.node.jetstream.engine import options_of
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.ports import free_port
@@ -25,7 +25,7 @@ pytestmark = needs_nats
 
 @pytest.fixture
 def config(tmp_path: Path, nats: NatsServer) -> Config:
-    store = StoreTable(engine="jetstream", servers=(nats.url,), monitors=(nats.monitor,))
+    store = JetStreamStore(servers=(nats.url,), monitors=(nats.monitor,))
     return Config(name="a", data_dir=tmp_path / "data", store=store)
 
 
@@ -36,13 +36,18 @@ def found(config: Config, **store: object) -> list[Finding]:
     return findings
 
 
+def store_of(config: Config) -> JetStreamStore:
+    assert isinstance(config.store, JetStreamStore)
+    return config.store
+
+
 def states(findings: list[Finding]) -> list[str]:
     return [one.state for one in findings]
 
 
 def test_every_server_is_asked_by_itself(config: Config) -> None:
     dead = f"nats://127.0.0.1:{free_port()}"
-    live, away, sync, log = found(config, servers=(config.store.servers[0], dead))
+    live, away, sync, log = found(config, servers=(store_of(config).servers[0], dead))
     assert (live.state, away.state, sync.state, log.state) == ("ok", "warn", "ok", "ok")
     assert "not made yet" in log.text
     assert live.text.startswith("nats-server ")
@@ -97,7 +102,7 @@ def test_the_log_and_the_views_of_a_node_that_runs_are_told_of(
     assert found(config)[-1].check == "store log"
 
     async def lose() -> None:
-        connection = Connection(options_of(config.store))
+        connection = Connection(store_of(config).options)
         await connection.open()
         await connection.call("STREAM.DELETE.rillnode-log-1", None, dict[str, Any])
         await connection.close()
@@ -108,4 +113,4 @@ def test_the_log_and_the_views_of_a_node_that_runs_are_told_of(
 
 
 def test_a_store_on_this_machine_has_no_servers(config: Config) -> None:
-    assert found(config, engine="rocksdb") == []
+    assert list(servers(msgspec.structs.replace(config, store=StoreTable()), {})) == []

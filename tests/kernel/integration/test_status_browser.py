@@ -491,6 +491,7 @@ async def test_entries_are_looked_through_on_the_page(node: Node, url: str, tab:
     assert {row["key"] for row in rows} == {"k1"}
 
 
+@pytest.mark.needs("streamr", "nextgraph")
 @run_with(busy=False)
 async def test_entries_of_other_protocols_are_named(node: Node, url: str, tab: Tab) -> None:
     streamr = [

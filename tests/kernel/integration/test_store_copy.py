@@ -42,7 +42,7 @@ from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.entries import NewEntry, Run
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.keyed import encode_headers
-from rillnode.node.config import StoreTable
+from rillnode.node.jetstream.config import JetStreamStore
 from rillnode.node.stores import shared_store
 from rillnode.node.testing.contract.stores.driver import StoreDriver, append
 from shared_support import JetStreamDriver
@@ -154,8 +154,7 @@ def seen(driver: StoreDriver) -> list[object]:
 
 def maker(jetstream: JetStreamDriver, views: Path) -> OpenStore:
     server = jetstream.server
-    table = StoreTable(
-        engine="jetstream",
+    table = JetStreamStore(
         servers=(server.url,),
         prefix="t",
         replicas=1,

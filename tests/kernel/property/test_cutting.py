@@ -37,7 +37,7 @@ def blocks(draw: st.DrawFn, columns: str) -> list[Block]:
             headers = [encode_headers({"n": data} if data else {}) for data in items]
         value = encode_block(
             count=count,
-            kind=EntryKind.STREAMR,
+            kind=EntryKind(200),
             received_at=draw(st.integers(1_000, 1_003)),
             position=draw(st.integers(0, 99)),
             body=pack_body(items, metas, keys, headers),

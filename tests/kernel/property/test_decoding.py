@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 from pipeline_samples import TIME, make_block
@@ -44,6 +45,7 @@ def test_any_bytes_become_a_row_and_none_are_lost(kind: EntryKind, items: list[b
             assert (row["error"] is not None) == broken
 
 
+@pytest.mark.needs("streamr")
 @given(st.integers(0, 10), VALUES)
 def test_a_message_with_any_value_anywhere_becomes_a_row(position: int, value: object) -> None:
     fields = json.loads(make_message(5, previous=4, signed=True))
@@ -52,6 +54,7 @@ def test_a_message_with_any_value_anywhere_becomes_a_row(position: int, value: o
     assert (row["error"] is None) or row["data"] is not None or row["content"] is not None
 
 
+@pytest.mark.needs("streamr")
 @given(st.integers(0, 5), VALUES)
 def test_a_message_id_with_any_value_becomes_a_row(position: int, value: object) -> None:
     fields = json.loads(make_message(5, previous=4))

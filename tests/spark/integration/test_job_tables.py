@@ -42,6 +42,7 @@ def batches(checkpoint: str, kind: str) -> int:
     return max((int(name) for name in os.listdir(directory) if name.isdecimal()), default=-1)
 
 
+@pytest.mark.needs("streamr")
 def test_kills_leave_every_event_in_silver_once_and_gold_counts_them(
     sink: FakeSink, tmp_path: Path, worker_path: str
 ) -> None:

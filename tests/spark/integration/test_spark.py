@@ -90,6 +90,7 @@ def landing(spark: SparkSession, sink: FakeSink, tmp_path: Path) -> Landing:
     return Landing(spark, sink.serve(), tmp_path)
 
 
+@pytest.mark.needs("nextgraph")
 def test_a_batch_read_has_every_column(spark: SparkSession, sink: FakeSink) -> None:
     sink.append("a", [b"one", b"two"], received_at=1_700_000_000_123)
     sink.append("b", [b"three"], partition=2, kind=EntryKind.NEXTGRAPH)

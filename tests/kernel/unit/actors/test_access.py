@@ -257,3 +257,10 @@ def test_a_grant_that_stays_is_not_touched_when_others_are_replaced() -> None:
     some.replace(grants[1:], [])
     assert not some.known("noise:1")
     assert not some.known("noise:2")
+
+
+def test_names_of_streams_are_reserved_by_how_they_begin() -> None:
+    some = Access(reserved=["weather/", "air-"])
+    assert all(map(some.is_reserved, ("weather/", "weather/berlin", "air-port")))
+    assert not any(map(some.is_reserved, ("weather", "a/weather/", "air", "")))
+    assert not Access().is_reserved("weather/")

@@ -78,12 +78,12 @@ def test_the_largest_entry_passes() -> None:
 
 @given(st.binary())
 def test_every_entry_is_one_line_of_json_that_holds_its_data(data: bytes) -> None:
-    entry = Entry(1, 2, 1_800_000_000_250, EntryKind.STREAMR, data)
+    entry = Entry(1, 2, 1_800_000_000_250, EntryKind(200), data)
     line = line_formatter("json")(entry)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     document = json.loads(line)
-    assert (document["partition"], document["index"], document["kind"]) == (1, 2, "streamr")
+    assert (document["partition"], document["index"], document["kind"]) == (1, 2, "kind_200")
     assert len({"json", "text", "base64"} & document.keys()) == 1
     if "text" in document:
         assert document["text"].encode() == data

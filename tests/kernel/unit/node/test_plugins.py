@@ -28,10 +28,13 @@ from rillnode.node.config import (
     Listener,
     NoiseListener,
     PlugInTable,
+    SharedStore,
     load,
     parse_config,
 )
-from rillnode.node.config.kinds import HostPort
+from rillnode.node.config.describe import tables
+from rillnode.node.config.file_type import store_of_all
+from rillnode.node.config.kinds import Count, HostPort
 from rillnode.node.config.problem import Problem
 from rillnode.node.ockam.config import OckamListener, ServicesTable
 from rillnode.node.plugin import Asked, Column, Document, Host, PageTable, PlugIn
@@ -46,6 +49,7 @@ VERBS = "rillnode.verbs"
 ENGINES = "rillnode.engines"
 WAYS = "rillnode.ways"
 SERVING = "rillnode.serving"
+RESERVED = "rillnode.reserved"
 
 
 def forget() -> None:
@@ -272,18 +276,62 @@ class TestTablesOfPlugIns:
         assert off.observed.parts.plug_ins == ()
 
 
+class TapeStore(SharedStore, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Reels of tape that nodes pass on.
+
+    Attributes:
+        reels: How many.
+    """
+
+    meant_by: ClassVar[str] = "reels"
+
+    engine: str = "tape"
+    reels: Count | None = None
+
+
 def test_a_log_may_be_on_an_engine_that_anybody_brings(points: list[EntryPoint]) -> None:
-    points.append(EntryPoint("tape", "json:loads", ENGINES))
+    points.append(EntryPoint("tape", f"{__name__}:TapeStore", ENGINES))
     file = Path("node.toml")
-    text = 'name = "a"\n[store]\nengine = "tape"\nservers = ["nats://127.0.0.1:1"]'
-    assert parse_config(text, file).store.engine == "tape"
-    for wrong, said in (
-        (text.replace("tape", "tapes"), r'store.engine: .*expected one of "rocksdb", "tape"'),
-        (text.partition("servers")[0], r'store.servers: missing: engine "tape" needs'),
-        (text.replace("tape", "rocksdb"), r'store.engine: .*set store.engine = "tape" to use it'),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            parse_config(wrong, file)
+    text = 'name = "a"\n[store]\nengine = "tape"\nreels = 3\nshards = 2'
+    assert parse_config(text, file).store == TapeStore(reels=3, shards=2)
+    with pytest.raises(ConfigError, match=r'store.engine: .*expected one of "rocksdb", "tape"'):
+        parse_config(text.replace('"tape"', '"tapes"'), file)
+    with pytest.raises(ConfigError, match=r"store.reels: 0: expected a whole number of at least 1"):
+        parse_config(text.replace("3", "0"), file)
+    with pytest.raises(ConfigError, match=r"store.reel: unknown key; did you mean reels\?"):
+        parse_config(text.replace("reels", "reel"), file)
+    with pytest.raises(ConfigError, match=r'conflicts with 3: set store.engine = "tape"'):
+        parse_config(text.replace('engine = "tape"', ""), file)
+    (described,) = tables(store_of_all())
+    assert {key.name for key in described.keys} == {"engine", "reels", "shards", "serve"}
+    assert described.summary.startswith("The store of streams")
+    assert described.summary.endswith("Reels of tape that nodes pass on.")
+
+
+def test_an_engine_that_is_none_is_told_of(points: list[EntryPoint]) -> None:
+    points += [
+        EntryPoint("tape", "json:loads", ENGINES),
+        EntryPoint("reel", f"{__name__}:TapeStore", ENGINES),
+    ]
+    for name in ("tape", "reel"):
+        with pytest.raises(ConfigError, match="is not the table of this engine") as caught:
+            parse_config(f'name = "a"\n[store]\nengine = "{name}"', Path("node.toml"))
+        assert caught.value.code == "plugin.broken"
+
+
+def test_names_of_streams_may_be_reserved_for_what_brings_them(
+    tmp_path: Path, points: list[EntryPoint]
+) -> None:
+    points.append(EntryPoint("weather", "nowhere", RESERVED))
+
+    async def run() -> None:
+        async with Node(Config.embedded(tmp_path)) as node:
+            await node.client.stream("weather")
+            with pytest.raises(RequestError) as caught:
+                await node.client.stream("weather/berlin")
+            assert caught.value.code == "stream.unknown"
+
+    asyncio.run(run())
 
 
 def test_a_broken_verb_stops_no_other(

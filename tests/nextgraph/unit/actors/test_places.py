@@ -5,6 +5,7 @@ import pytest
 from rillnode.actors.log.shared.placement import CATALOGUE, Placement
 from rillnode.actors.nextgraph.names import place_of, topic_stream
 from rillnode.actors.nextgraph.records import name_of
+from rillnode.node.installed import reserved_names
 
 OVERLAY, ONE, OTHER = b"\x11" * 32, b"\x22" * 32, b"\x33" * 32
 
@@ -53,3 +54,7 @@ def test_overlays_are_spread() -> None:
     place = Placement(16, [place_of])
     names = [topic_stream(bytes([number]) * 32, ONE) for number in range(64)]
     assert len({place.of_stream(name) for name in names}) > 8
+
+
+def test_nobody_makes_a_stream_of_these_names() -> None:
+    assert topic_stream(OVERLAY, ONE).startswith(reserved_names())

@@ -49,6 +49,7 @@ def test_a_block_is_cut_at_both_ends() -> None:
     assert [(row["index"], row["data"]) for row in rows] == [(11, b"bb"), (12, b"ccc")]
 
 
+@pytest.mark.needs("streamr")
 def test_blocks_of_several_streams_share_a_batch() -> None:
     builder = BatchBuilder()
     builder.add_block("a", 0, make_block(0, [b"1", b"2"]), 0, 2)
@@ -99,6 +100,7 @@ def test_keys_and_headers_are_columns_null_where_there_are_none() -> None:
     assert [row["node_meta"] for row in rows] == [None, b"m", b"m", b"m", None, None]
 
 
+@pytest.mark.needs("streamr")
 def test_what_a_protocol_knows_is_the_key_beside_those_that_were_pushed() -> None:
     builder = BatchBuilder()
     builder.add_block("a", 0, make_block(0, [b"1", b"2"], keys=[b"k", None]), 0, 2)

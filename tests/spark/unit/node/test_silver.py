@@ -133,6 +133,7 @@ def test_rows_are_written_in_order_and_with_when_they_landed(tmp_path: Path) -> 
     assert {row["landed_at"].timestamp() * 1000 for row in written} == {end["time_ms"]}
 
 
+@pytest.mark.needs("streamr")
 def test_rows_whose_keys_do_not_come_back_are_left_out(tmp_path: Path) -> None:
     chain = Chain(tmp_path)
     for batch in range(3):

@@ -400,6 +400,7 @@ def test_wider_numbers_are_found_where_they_may_be() -> None:
     assert [row["a"] for row in values(again)] == [1.5, 1.0]
 
 
+@pytest.mark.needs("nextgraph", "streamr")
 def test_entries_of_protocols_carry_json_too_or_say_why_not() -> None:
     reading = '{"id":1,"at":"2026-01-01T12:00:00Z","temp":2.5}'
     messages = [

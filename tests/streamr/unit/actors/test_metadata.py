@@ -135,21 +135,23 @@ def test_who_may_do_nothing_learns_nothing() -> None:
 
 
 def test_other_protocols_streams_are_not_there() -> None:
-    record = StreamRecord(name="nextgraph/x", id=1)
-    access = Access([Grant(who=ALICE, streams="*", may=frozenset({"admin"}))])
+    record = StreamRecord(name="reserved/x", id=1)
+    everything = [Grant(who=ALICE, streams="*", may=frozenset({"admin"}))]
+    access = Access(everything, ["reserved/"])
     assert refusal(removal(ALICE, access), record) == "stream.unknown"
-    assert not metadata.reachable(record)
+    assert not metadata.reachable(record, access)
+    assert metadata.reachable(record, Access(everything))
 
 
 def test_an_id_is_given_or_made() -> None:
     address = ALICE.removeprefix("eth:")
-    assert stream_id("weather", ALICE, RANDOM) == "weather"
-    assert stream_id("/a/b", ALICE, RANDOM) == f"{address}/a/b"
-    assert stream_id("/a", "apikey:x", RANDOM) == "/a"
+    assert stream_id("weather", ALICE, RANDOM, Access()) == "weather"
+    assert stream_id("/a/b", ALICE, RANDOM, Access()) == f"{address}/a/b"
+    assert stream_id("/a", "apikey:x", RANDOM, Access()) == "/a"
     for none in (None, ""):
-        assert stream_id(none, ALICE, RANDOM) == "AAECAwQFBgcICQoLDA0ODw"
+        assert stream_id(none, ALICE, RANDOM, Access()) == "AAECAwQFBgcICQoLDA0ODw"
     own = "0x" + "AA" * 20 + "/a"
-    assert stream_id(own, ALICE, RANDOM) == own
+    assert stream_id(own, ALICE, RANDOM, Access()) == own
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_an_id_is_given_or_made() -> None:
         "0x" + "bb" * 20 + "/a",
         "SYSTEM/keyexchange/0x" + "aa" * 20,
         "0x" + "aa" * 20,
-        "nextgraph/a",
+        "reserved/a",
         "a\nb",
         "a\0",
         " ",
@@ -167,5 +169,5 @@ def test_an_id_is_given_or_made() -> None:
 )
 def test_an_id_that_no_stream_may_have_is_refused(given: str) -> None:
     with pytest.raises(RequestError) as caught:
-        stream_id(given, ALICE, RANDOM)
+        stream_id(given, ALICE, RANDOM, Access(reserved=["reserved/"]))
     assert caught.value.code == "streamr.stream_id"

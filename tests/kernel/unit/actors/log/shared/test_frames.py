@@ -57,7 +57,7 @@ RECORD = StreamRecord(
 OPERATIONS: list[SharedOperation] = [
     Append(
         log=2**64 - 1,
-        kind=EntryKind.NEXTGRAPH,
+        kind=EntryKind(2),
         flags=1,
         received_at=-1,
         count=2,
