@@ -134,16 +134,16 @@ class Lake:
         """The rows of a table, by the place of their entries."""
         return sorted(self.read(name), key=lambda row: (row["_stream"], row["_index"]))
 
-    def write(self, rows: pa.Table, *, anew: bool = False) -> None:
-        """Write to the table as somebody else would: append rows, or replace them and its columns.
+    def write(self, rows: pa.Table, *, anew: bool = False, name: str = "t") -> None:
+        """Write to a table as somebody else would: append rows, or replace them and its columns.
 
         The stubs of pyarrow do not know that its tables are what `write_deltalake` takes.
         """
         data: Any = rows
         if anew:
-            write_deltalake(self.directory / "t", data, mode="overwrite", schema_mode="overwrite")
+            write_deltalake(self.directory / name, data, mode="overwrite", schema_mode="overwrite")
         else:
-            write_deltalake(self.directory / "t", data, mode="append", schema_mode="merge")
+            write_deltalake(self.directory / name, data, mode="append", schema_mode="merge")
 
     def places(self, name: str = "t") -> list[int]:
         """The indexes of the entries in a table."""
