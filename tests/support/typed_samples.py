@@ -1,6 +1,7 @@
 """Typed tables over a bronze table that a test fills, without Spark."""
 
 import datetime
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,11 @@ class Lake:
         builder.add_block(stream, partition, block, first, until, created_at=created_at)
         self.bronze.run(self._batch, builder.finish())
         self._batch += 1
+
+    def go_on(self, other: "Lake") -> None:
+        """Have what another one has, and go on from there."""
+        shutil.copytree(other.directory, self.directory, dirs_exist_ok=True)
+        self._batch, self._next = other._batch, dict(other._next)
 
     def remove(self) -> None:
         """Remove the streams: those that are pushed to then are made anew."""
