@@ -37,16 +37,22 @@ _LOG_PROPERTIES: Final = {
 }
 
 
-def open_to_write(location: str, schema: Schema) -> DeltaTable:
+def open_to_write(location: str, schema: Schema, table: DeltaTable | None = None) -> DeltaTable:
     """A table with all columns of `schema`; it is made where there is none.
+
+    Args:
+        location: where it lies.
+        schema: the columns.
+        table: the table, where it is open already.
 
     Raises:
         ConfigError: a table with other columns lies there.
     """
-    try:
-        table = DeltaTable(location)
-    except TableNotFoundError:
-        table = create_table(location, schema)
+    if table is None:
+        try:
+            table = DeltaTable(location)
+        except TableNotFoundError:
+            table = create_table(location, schema)
     before = table.version()
     upgrade_table(table, schema)
     name_statistics(table)

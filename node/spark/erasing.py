@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +32,7 @@ from rillnode.node.spark.erasure import PLACES, Erased, Erasures, applied, count
 from rillnode.node.spark.explaining import FAILURES, explain
 from rillnode.node.spark.files import filesystem, remove_files
 from rillnode.node.spark.job_config import DerivedConfig, TypedConfig, ViewConfig
+from rillnode.node.spark.querying import connect
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.tables import DERIVED, GOLD
 from rillnode.node.spark.typed.arrays import REJECTS
@@ -202,8 +202,7 @@ class _Lenient:
         self._readers = readers
         self._schema = schema
         self._kinds = {one.name: one.kind for one in columns}
-        self._database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
-        self._database.execute("SET TimeZone = 'UTC'")
+        self._database = connect()
         self._database.register("wanted", pa.Table.from_batches([], schema=schema))
         described = self._database.execute("DESCRIBE wanted").fetchall()
         types = {str(one[0]): str(one[1]) for one in described}

@@ -45,6 +45,7 @@ from rillnode.node.spark.parquet import (
     partition_directory,
     write_files,
 )
+from rillnode.node.spark.querying import connect
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.tables import Column, arrow_schema
 
@@ -115,17 +116,16 @@ Flags = npt.NDArray[np.bool_]
 
 
 def _asked(name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
-    """A database of its own that can be asked about a table."""
-    database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
-    database.execute("SET TimeZone = 'UTC'")
-    database.register(name, table)
-    return database
+    """A connection that can be asked about a table."""
+    connection = connect()
+    connection.register(name, table)
+    return connection
 
 
 def ranges_of(places: Iterable[pa.RecordBatch]) -> pa.Table:
     """Places as ranges of indexes, each of one minute; what is named twice counts once."""
-    database = _asked("places", pa.Table.from_batches([*places], schema=PLACES))
-    found: Any = database.sql(_TO_RANGES)
+    connection = _asked("places", pa.Table.from_batches([*places], schema=PLACES))
+    found: Any = connection.sql(_TO_RANGES)
     return cast("pa.Table", found.to_arrow_table()).cast(_RANGES)
 
 
@@ -165,7 +165,7 @@ class Erased:
 
     @cached_property
     def _database(self) -> duckdb.DuckDBPyConnection:
-        # Where nothing was erased, as nearly everywhere, none is made.
+        # Where nothing was erased, as nearly everywhere, nothing is asked.
         return _asked("erased", self._rows)
 
     def __bool__(self) -> bool:

@@ -83,8 +83,8 @@ def upsert(
     if replaced is None:
         replaced = Replaced.of(tuple(slot), set(values_of(rows, slot)))
     with committing(location):
-        open_table(location)  # refuses one that needs more of its reader
-        present = open_to_write(location, Schema.from_arrow(rows.schema))
+        known = open_table(location)  # refuses one that needs more of its reader
+        present = open_to_write(location, Schema.from_arrow(rows.schema), known)
         while True:
             # The files that may have replaced rows, and those of their rows that stay.
             paths = _files(present, replaced.ranges) if replaced.keys else []

@@ -1,5 +1,6 @@
 """Typed tables in Iceberg's format, and what reads them."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ class IcebergLake(Lake):
         self.uri = f"sqlite:///{directory}/catalog.db"
         self.catalog = CatalogConfig(name="rillnode", type="sql", uri=self.uri)
 
+    @cached_property
+    def _others(self) -> SqlCatalog:
+        return SqlCatalog("rillnode", uri=self.uri)
+
     def config(self, name: str = "t", **keys: Any) -> TypedConfig:
         """A typed table's configuration."""
         keys.setdefault("catalog", self.catalog)
@@ -27,7 +32,7 @@ class IcebergLake(Lake):
 
     def load(self, name: str = "t") -> Table:
         """A table as pyiceberg has it, by a connection of its own."""
-        return SqlCatalog("rillnode", uri=self.uri).load_table(f"lake.{name}")
+        return self._others.load_table(f"lake.{name}")
 
     def append(self, name: str = "t", rows: int | None = None) -> None:
         """Let another writer append rows of a table to it again, all or some."""

@@ -6,6 +6,7 @@ others the files of its present version.
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import cache
 from typing import Any, Final, NamedTuple, cast
 
 import duckdb
@@ -128,14 +129,20 @@ def _pandas(table: DeltaTable) -> Reader:
     return lambda wanted: sum(len(read(uri, filters=wanted.expression())) for uri in files)
 
 
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """The database of all readers; to make one takes longer than to read a table of a test."""
+    return duckdb.connect()
+
+
 def _duckdb_over_delta_rs(table: DeltaTable) -> Reader:
-    connection = duckdb.connect()
+    connection = _duckdb().cursor()
     connection.register("t", cast("Any", table).to_pyarrow_dataset())
     return lambda wanted: _count(connection, f"t WHERE {wanted.sql('from_hex')}")
 
 
 def _duckdb_files(table: DeltaTable) -> Reader:
-    connection = duckdb.connect()
+    connection = _duckdb().cursor()
     files = ", ".join(f"'{uri}'" for uri in table.file_uris())
     return lambda wanted: _count(
         connection, f"read_parquet([{files}]) WHERE {wanted.sql('from_hex')}"

@@ -1,6 +1,7 @@
 """Typed tables over a bronze table that a test fills, without Spark."""
 
 import datetime
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,11 @@ class Lake:
         self.bronze.run(self._batch, builder.finish())
         self._batch += 1
 
+    def go_on(self, other: "Lake") -> None:
+        """Have what another one has, and go on from there."""
+        shutil.copytree(other.directory, self.directory, dirs_exist_ok=True)
+        self._batch, self._next = other._batch, dict(other._next)
+
     def remove(self) -> None:
         """Remove the streams: those that are pushed to then are made anew."""
         self._next.clear()
@@ -134,16 +140,16 @@ class Lake:
         """The rows of a table, by the place of their entries."""
         return sorted(self.read(name), key=lambda row: (row["_stream"], row["_index"]))
 
-    def write(self, rows: pa.Table, *, anew: bool = False) -> None:
-        """Write to the table as somebody else would: append rows, or replace them and its columns.
+    def write(self, rows: pa.Table, *, anew: bool = False, name: str = "t") -> None:
+        """Write to a table as somebody else would: append rows, or replace them and its columns.
 
         The stubs of pyarrow do not know that its tables are what `write_deltalake` takes.
         """
         data: Any = rows
         if anew:
-            write_deltalake(self.directory / "t", data, mode="overwrite", schema_mode="overwrite")
+            write_deltalake(self.directory / name, data, mode="overwrite", schema_mode="overwrite")
         else:
-            write_deltalake(self.directory / "t", data, mode="append", schema_mode="merge")
+            write_deltalake(self.directory / name, data, mode="append", schema_mode="merge")
 
     def places(self, name: str = "t") -> list[int]:
         """The indexes of the entries in a table."""

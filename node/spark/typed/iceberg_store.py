@@ -48,7 +48,13 @@ from rillnode.node.spark.typed.iceberg_table import (
     sync_table,
     write_rows,
 )
-from rillnode.node.spark.typed.store import Conflict, Place, SchemaVersion, present_columns
+from rillnode.node.spark.typed.store import (
+    Conflict,
+    Place,
+    SchemaVersion,
+    other_columns,
+    present_columns,
+)
 
 SNAPSHOTS_MAX: Final = 200
 """Snapshots that are kept: each commit writes all of them down again."""
@@ -310,6 +316,9 @@ class IcebergStore:
             table = self.open() or self._create(documented)
             present = present_columns(table, self.name)
             widened = _widened(present, columns_of(schema))
+            if noted is None and not other_columns(table.arrow_schema, schema):
+                self._ids = None
+                return table
             try:
                 with asking(self.name):
                     self._change(table, documented, widened, noted)
@@ -385,7 +394,9 @@ class IcebergStore:
 
     def allowed(self, files: Sequence[TableFile], erasures: Erasures) -> list[TableFile]:
         """Files that a commit is about to add, without entries that were erased."""
-        return erasures.keep_out(self.place().directory, files) if files else []
+        if not files or not erasures.erased():
+            return list(files)
+        return erasures.keep_out(self.place().directory, files)
 
     def erase(self, erased: Erased, lock: Lock) -> int:
         """Take out rows of entries that were erased, which older snapshots have until they expire.

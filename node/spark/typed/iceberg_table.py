@@ -287,7 +287,10 @@ class OpenIcebergTable:
             ConfigError: `table.schema`, a file has other columns than the table.
         """
         with asking(self._name):
-            gone = [one.file for one in self.tasks() if one.file.file_path in set(removed)]
+            wanted = set(removed)
+            # To know its files the whole table is gone through.
+            tasks = self.tasks() if wanted else []
+            gone = [one.file for one in tasks if one.file.file_path in wanted]
             told = {**({} if pair is None else {PAIR: pair}), **(noted or {})}
             said = {
                 f"{_NOTED}{name}": msgspec.json.encode(one).decode() for name, one in told.items()

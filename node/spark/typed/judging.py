@@ -23,6 +23,7 @@ from deltalake import Transaction
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.delta_log import Numbered
 from rillnode.node.spark.explaining import first_line
+from rillnode.node.spark.querying import connect_locked
 from rillnode.node.spark.typed.arrays import table_schema
 from rillnode.node.spark.typed.columns import Columns
 from rillnode.node.spark.typed.layout import Expectation, unfit_expectation
@@ -31,14 +32,6 @@ from rillnode.node.spark.typed.store import OpenTable
 PREDICATE_MAX: Final = 10_000
 """Characters of a predicate."""
 _ROWS: Final = "rows"
-_SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "enable_external_access": "false",
-    "autoload_known_extensions": "false",
-    "autoinstall_known_extensions": "false",
-    "python_enable_replacements": "false",
-    # Spark's tasks share the cores out already.
-    "threads": "1",
-}
 
 Flags = npt.NDArray[np.bool_]
 
@@ -57,11 +50,9 @@ class Predicates:
     def __init__(self, schema: pa.Schema, predicates: Mapping[str, str]) -> None:
         self._schema = schema
         self._sql: dict[str, str] = {}
-        if not predicates:  # as mostly, and a database takes a while to make
+        if not predicates:  # as mostly
             return
-        self._database = duckdb.connect(":memory:", config=_SETTINGS)
-        self._database.execute("SET TimeZone = 'UTC'")
-        self._database.execute("SET lock_configuration = true")
+        self._database = connect_locked()
         self._database.register(_ROWS, pa.Table.from_batches([], schema=schema))
         self._sql = {name: self._checked(sql) for name, sql in predicates.items()}
 

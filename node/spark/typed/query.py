@@ -41,7 +41,14 @@ from rillnode.node.spark.typed.judging import (
     totals,
 )
 from rillnode.node.spark.typed.schemas import load_schema
-from rillnode.node.spark.typed.store import Conflict, OpenTable, TableSchema, TableStore, usable
+from rillnode.node.spark.typed.store import (
+    Conflict,
+    OpenTable,
+    TableSchema,
+    TableStore,
+    other_columns,
+    usable,
+)
 from rillnode.node.spark.typed.work import Engine, Outcome, Work, merged_found, table_files
 
 _ATTEMPTS: Final = 5
@@ -62,6 +69,7 @@ class Pairs:
         self.table = table
         self.rejects = rejects
         self._erasures = erasures
+        self._known_rejects = ""
 
     def recover(self) -> None:
         """Commit the half that a killed process has left.
@@ -118,9 +126,7 @@ class Pairs:
                 # Files that hold what was erased are gone then, also for the next attempt.
                 files = self.table.allowed(files, self._erasures)
                 rejects = self.rejects.allowed(rejects, self._erasures)
-                if files and columns is not None:
-                    self._refuse_others(columns, files, rejects)
-                return self._commit(files, rejects, start, end, retried, unexpected)
+                return self._commit(files, rejects, start, end, retried, unexpected, columns)
         raise self._busy()
 
     def _commit(
@@ -131,16 +137,19 @@ class Pairs:
         end: Sequence[Transaction],
         retried: Sequence[str] | None,
         unexpected: Unexpected | None,
+        columns: pa.Schema | None,
     ) -> bool:
-        table = self._recover()
-        if table is None or not (_is_at(table, start) and (retried is None or self._has(retried))):
+        table, log = self._recover()
+        if files and columns is not None and table is not None:
+            self._refuse_others(table, columns, files, rejects)
+        if table is None or not (_is_at(table, start) and (retried is None or _has(log, retried))):
             self.table.remove([one.name for one in files])
             self.rejects.remove([one.name for one in rejects])
             return False
         if not rejects and retried is None:
             table.commit(files, end, noted=_told(unexpected))
             return True
-        log = self.rejects.become(REJECTS, None)
+        log = self._as_rejects(log)
         # Of the rejects, too, somebody may have removed what there was.
         number = max(one.transaction_version(_PAIR) or 0 for one in (table, log)) + 1
         pair = {
@@ -157,28 +166,34 @@ class Pairs:
             self._recover()
         return True
 
+    def _as_rejects(self, log: OpenTable | None) -> OpenTable:
+        """The rejects, made or changed where they have not been rejects since they were opened."""
+        if log is None or log.id != self._known_rejects or other_columns(log.arrow_schema, REJECTS):
+            log = self.rejects.become(REJECTS, None)
+            self._known_rejects = log.id
+        return log
+
     def _refuse_others(
-        self, columns: pa.Schema, files: Sequence[TableFile], rejects: Sequence[TableFile]
+        self,
+        table: OpenTable,
+        columns: pa.Schema,
+        files: Sequence[TableFile],
+        rejects: Sequence[TableFile],
     ) -> None:
         """Keep files out of a table that has no longer the columns that they have."""
-        table = self.table.open()
-        present = None if table is None else table.arrow_schema
-        if present is None:
-            return
-        kinds = {one.name: one.type for one in present}
-        other = [one.name for one in columns if kinds.get(one.name) != one.type]
-        if other:
+        if other := other_columns(table.arrow_schema, columns):
             self.table.remove([one.name for one in files])
             self.rejects.remove([one.name for one in rejects])
             text = f"another writer has changed or removed columns of {self.table.name}"
             raise ConfigError("table.schema", f"{text}: {', '.join(other)}"[:500])
 
-    def _recover(self) -> OpenTable | None:
+    def _recover(self) -> tuple[OpenTable | None, OpenTable | None]:
+        """Both tables as of now, with no pair half done."""
         for _ in range(_ATTEMPTS):
             table, rejects = self.table.open(), self.rejects.open()
             number = 0 if rejects is None else rejects.transaction_version(_PAIR) or 0
             if number <= (0 if table is None else table.transaction_version(_PAIR) or 0):
-                return table
+                return table, rejects
             if not (pair := self.rejects.pair(number)):
                 text = f"{self.rejects.name} no longer tells what {self.table.name} was to get"
                 raise StoreError("table.pair", f"{text}: remove both, and they are made anew")
@@ -187,16 +202,16 @@ class Pairs:
                 raise StoreError("table.pair", f"{text}: remove both, and they are made anew")
             with suppress(Conflict):
                 _finish(table, pair)
-                return table
+                return table, rejects
         raise self._busy()
 
     def _busy(self) -> StoreError:
         return StoreError("table.busy", f"{self.table.name} is written by others all the time")
 
-    def _has(self, files: Sequence[str]) -> bool:
-        """Whether the rejects still have files."""
-        rejects = self.rejects.open()
-        return rejects is not None and set(files) <= set(rejects.files())
+
+def _has(table: OpenTable | None, files: Sequence[str]) -> bool:
+    """Whether a table still has files."""
+    return table is not None and set(files) <= set(table.files())
 
 
 def _finish(table: OpenTable, pair: dict[str, Any]) -> None:
@@ -283,8 +298,7 @@ class TypedQuery:
         if bronze is None:
             return False
         self.caught_up_with = None
-        plan = self._prepared()
-        table = self._table.open()
+        plan, table = self._prepared()
         saved = self._saved(table, str(bronze.metadata().id))
         start = self._ahead if self._ahead is not None and self._ahead > saved else saved
         end = self._bronze.plan(start, self.config.batch_rows_max)
@@ -377,22 +391,21 @@ class TypedQuery:
             )
         return saved_position(table, source)
 
-    def _prepared(self) -> Plan:
-        """How entries are landed; the table is there then, and as it was declared."""
-        if self._plan is None or self._table.open() is None:  # somebody may have removed it
-            self._pairs.recover()
-            _, columns = self._typed.declare(load_schema(self.config.source), "declared")
-            self._plan = self._planned(columns)
-        return self._plan
-
-    def _planned(self, columns: Columns) -> Plan:
+    def _prepared(self) -> tuple[Plan, OpenTable]:
+        """How entries are landed, and the table, which is there then, and as it was declared."""
         table = self._table.open()
-        self._columns = None if table is None else table.arrow_schema
-        names = [] if self._columns is None else self._columns.names
+        if self._plan is None or table is None:  # somebody may have removed it
+            self._pairs.recover()
+            table, columns = self._typed.declare(load_schema(self.config.source), "declared")
+            self._plan = self._planned(table, columns)
+        return self._plan, table
+
+    def _planned(self, table: OpenTable, columns: Columns) -> Plan:
+        self._columns = table.arrow_schema
         return Plan(
             source=self.config.source,
             table=written_columns(columns),
-            rest="_rest" in names,
+            rest="_rest" in self._columns.names,
             evolve=self.config.evolve,
             version=len(self._typed.history()),
             expect=self.config.expect,
@@ -407,7 +420,7 @@ class TypedQuery:
             ConfigError: the schema does not load, or the table cannot be what it says.
             StoreError: `table.busy`, the job changes the rejects all the time.
         """
-        plan = self._prepared()
+        plan, _ = self._prepared()
         for _ in range(_RETRIES):
             table, rejects = self._table.open(), self._rejects.open()
             files = [] if rejects is None else rejects.files()
@@ -443,8 +456,8 @@ class TypedQuery:
             wide = sorted({tuple(path) for one in outcomes for path in one.wide})
             wide = [path for path in wide if path[0] not in self.config.layout.fixed]
             if found or wide:
-                _, columns = self._typed.take_in(found, wide)
-                self._plan = plan = self._planned(columns)
+                table, columns = self._typed.take_in(found, wide)
+                self._plan = plan = self._planned(table, columns)
             outcomes = self._run(works, msgspec.structs.replace(plan, settled=True))
         return outcomes
 

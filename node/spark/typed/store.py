@@ -227,6 +227,19 @@ def present_columns(table: OpenTable | None, name: str) -> Columns:
     return columns_of(schema)
 
 
+def other_columns(present: pa.Schema, wanted: pa.Schema) -> list[str]:
+    """Those of some columns that a table does not have, or as another type."""
+    kinds = {one.name: _small(one.type) for one in present}
+    return [one.name for one in wanted if kinds.get(one.name) != _small(one.type)]
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    """A type as files have it; Iceberg's reader makes large texts of texts."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) else kind
+
+
 def usable(present: Columns, found: Columns, store: TableStore) -> Columns:
     """Those of some new columns that a table can take in."""
     taken: list[Column] = []

@@ -9,8 +9,9 @@ looks for the value in each scan of the source by itself, no other row matters.
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
@@ -136,6 +137,8 @@ _MARK_TIME: Final = "timestamp '2001-02-03T04:05:06Z'"
 _MARK_MICROSECONDS: Final = 981_173_106_000_000
 _MARK_TEXT: Final = "rillnode mark"
 _MESSAGE_MAX: Final = 600
+PLANS_MAX: Final = 256
+"""Plans that a process keeps: to make one takes as long as a step of its view."""
 _SYNTAX: Final = "SQL error: "
 """How the errors of a parser begin."""
 
@@ -186,12 +189,20 @@ def plan(view: View, relations: Mapping[str, pa.Schema], stream: str) -> Plan:
         ConfigError: `view.sql`, its SQL cannot be; `view.slot`, it gives no such column;
             `view.column`, no table can have its columns.
     """
-    own = {} if view.gold is None else {BEFORE: view.gold.schema}
+    columns = tuple((name, _storable(schema)) for name, schema in relations.items())
+    return _plan(replace(view, dir=""), columns, stream)
+
+
+@lru_cache(maxsize=PLANS_MAX)
+def _plan(view: View, columns: tuple[tuple[str, pa.Schema], ...], stream: str) -> Plan:
+    """The plan of a view, which is the same wherever its table lies and whatever rows there are."""
+    relations = dict(columns)
+    own = {} if view.gold is None else {BEFORE: _storable(view.gold.schema)}
     with tempfile.TemporaryDirectory() as directory:
         builder = QueryBuilder()
         for name, schema in {**relations, **own}.items():
             place = f"{directory}/{name}"
-            builder.register(name, DeltaTable.create(place, Schema.from_arrow(_storable(schema))))
+            builder.register(name, DeltaTable.create(place, Schema.from_arrow(schema)))
         # By itself first: within another query an error would tell of another line, or of none.
         execute(builder, view, f"explain {view.sql}")
         found = execute(builder, view, select(view)).schema

@@ -22,11 +22,11 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.delta import open_to_write
 from rillnode.node.spark.delta_log import (
     PLACE,
+    LiveTable,
     Position,
     TableLog,
     arrow_schema_of,
     mark,
-    open_table,
     saved_position,
     sizes,
 )
@@ -372,6 +372,7 @@ class ViewQuery:
         self.view = view
         self.position: Position | None = None
         self._source = source
+        self._live = LiveTable(view.dir)
         self._cut: tuple[str, ...] = ()
 
     @property
@@ -400,7 +401,7 @@ class ViewQuery:
         relations = self._source.relations()
         if not relations:
             return False
-        target = open_table(self.view.dir)
+        target = self._live.open()
         if (gone := self._source.erased(target)) is not None:
             self.again(gone.places, [gone.mark])
             return True
@@ -431,7 +432,7 @@ class ViewQuery:
         Raises:
             ConfigError: its SQL cannot be run.
         """
-        relations, target = self._source.relations(), open_table(self.view.dir)
+        relations, target = self._source.relations(), self._live.open()
         if not relations or target is None:
             return
         self._source.change(target)
@@ -447,7 +448,7 @@ class ViewQuery:
 
     def figures(self) -> dict[str, object]:
         """How many rows the view has, how many of the source have no slot, and how large it is."""
-        table = open_table(self.view.dir)
+        table = self._live.open()
         if table is None:
             return {}
         return {"rows": table.count(), OUTSIDE: _outside_of(table), **sizes(table)}

@@ -127,15 +127,27 @@ def bytes_of(site: Site, readers: Iterable[str] = ()) -> list[str]:
     return found
 
 
-def filled(site: Site) -> None:
+@pytest.fixture(scope="module")
+def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A site whose tables have followed bronze, of which no test changes anything."""
+    site = Site(tmp_path_factory.mktemp("filled"))
     lake = site.lake
     lake.push(entry(0), entry(1, "u17"), entry(2), b'{"id":"x","user":"u17"}', b'{"id":"y"}')
     lake.push(entry(1, "u17"), entry(6), received_at=TIME + MINUTE)
     site.follow()
+    return site
 
 
+@pytest.fixture
+def filled(site: Site, filled_once: Site) -> Site:
+    """The same in another place."""
+    site.lake.go_on(filled_once.lake)
+    site.chain.batch = filled_once.chain.batch
+    return site
+
+
+@pytest.mark.usefixtures("filled")
 def test_what_is_erased_is_gone_from_every_table(site: Site) -> None:
-    filled(site)
     found = bytes_of(site, READERS)
     assert {name for name in READERS if any(name in one for one in found)} == set(READERS)
     match = find(site.tables, site.typed, "user = 'u17'")
@@ -155,8 +167,8 @@ def test_what_is_erased_is_gone_from_every_table(site: Site) -> None:
     assert (said["entries"], bool(said["by"])) == (3, True)
 
 
+@pytest.mark.usefixtures("filled")
 def test_everything_goes_on_over_an_erasure(site: Site) -> None:
-    filled(site)
     late = site.chain.reader().initialOffset()
     site.erase("user = 'u17'")
     site.lake.push(entry(7), entry(8, "u17"))
@@ -187,8 +199,8 @@ def test_tables_that_are_behind_or_made_anew_do_not_bring_it_back(site: Site) ->
     assert site.lake.places("again") == [0, 3]
 
 
+@pytest.mark.usefixtures("filled")
 def test_bronze_made_anew_from_the_log_does_not_bring_it_back(site: Site) -> None:
-    filled(site)
     site.erase("user = 'u17'")
     # A rebuild: bronze, which has its places again, and what is made of it.
     other = Lake(site.lake.directory / "other")
@@ -256,6 +268,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, allowed: int) -> Callable[[], int]
     return lambda: made[0]
 
 
+@pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize(
     "commits",
     [
@@ -266,7 +279,6 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, allowed: int) -> Callable[[], int]
 def test_a_kill_between_any_two_steps_leaves_what_is_finished_later(
     site: Site, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
-    filled(site)
     made = steps_of(monkeypatch, commits)
     try:
         site.erase("user = 'u17'")
@@ -384,8 +396,8 @@ def test_places_are_kept_as_ranges_of_one_minute(site: Site) -> None:
     assert len({row["minute"] for row in slots}) == 3
 
 
+@pytest.mark.usefixtures("filled")
 def test_old_files_are_kept_for_who_has_yet_to_read_them(site: Site) -> None:
-    filled(site)
     site.lake.push(entry(7), entry(8, "u17"))  # nobody has taken that in
     site.erase("user = 'u17'")
     erased = site.erasures.erased()
@@ -412,8 +424,8 @@ def remaining(site: Site) -> Iterator[Path]:
             yield plain
 
 
+@pytest.mark.usefixtures("filled")
 def test_an_erasure_waits_for_a_table_that_is_damaged(site: Site) -> None:
-    filled(site)
     match = find(site.tables, site.typed, "user = 'u17'")
     site.erasures.note(match.ranges, table="t", predicate="user = 'u17'")
     newest = max((site.lake.directory / "t" / "_delta_log").glob("*.json"))
@@ -541,6 +553,7 @@ def test_all_entries_of_a_key_are_erased_and_what_is_remembered_of_it(site: Site
     assert [row["user"] for row in rows] == ["u2"]
 
 
+@pytest.mark.usefixtures("filled")
 def test_gold_and_views_calculate_the_slots_anew(site: Site) -> None:
     gold = site.lake.directory / "gold"
     named = View(
@@ -562,7 +575,6 @@ def test_gold_and_views_calculate_the_slots_anew(site: Site) -> None:
         counted = [row["messages"] for row in sorted(minutes, key=lambda row: row["minute"])]
         return counted, len(plain_rows(named.dir).to_pylist())
 
-    filled(site)
     site.lake.push(entry(1, "u17"), received_at=TIME + 2 * MINUTE)
     site.follow()
     assert calculated() == ([5, 2, 1], 6)

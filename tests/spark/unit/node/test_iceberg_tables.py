@@ -473,7 +473,8 @@ def test_each_stream_has_a_table_under_a_name_that_catalogs_take(lake: IcebergLa
 def test_small_files_are_merged_and_what_no_snapshot_has_is_removed(
     lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = lake.table(columns=ALL, compact_commits=4)
+    columns = {name: ALL[name] for name in ("id", "at", "tags?", "counts?", "deep?")}
+    query = lake.table(columns=columns, compact_commits=4)
     query.maintain()
     said: list[str] = []
     for at in range(8):

@@ -134,19 +134,20 @@ def message(at: int, previous: int | None = None) -> bytes:
 def filled(directory: Path) -> Lake:
     """Silver, and views that have followed it step by step."""
     lake = Lake(directory)
-    batches: list[tuple[list[bytes], dict[str, Any]]] = [
-        ([message(10), message(30, 20), message(20, 10), message(10), b"no"],
-         {"received_at": AT + 1_000}),
-        ([b"plain"], {"kind": EntryKind.BYTES, "partition": 1, "received_at": AT + 2_000}),
-        ([message(40, 30), message(60, 50)], {"received_at": AT + MINUTE}),
+    steps: list[list[tuple[list[bytes], dict[str, Any]]]] = [
+        [([message(10), message(30, 20), message(20, 10), message(10), b"no"],
+          {"received_at": AT + 1_000}),
+         ([b"plain"], {"kind": EntryKind.BYTES, "partition": 1, "received_at": AT + 2_000})],
+        [([message(40, 30), message(60, 50)], {"received_at": AT + MINUTE})],
         # Only repeats, which leave no row in silver.
-        ([message(10), message(20, 10)], {"received_at": AT + 2 * MINUTE}),
-        ([b'{"a":1}', b"{"], {"kind": EntryKind.BYTES, "stream": "it's", "received_at": AT}),
-        # Of a partition that is behind the others.
-        ([message(70, 60)], {"partition": 2, "received_at": AT + 1_500}),
+        [([message(10), message(20, 10)], {"received_at": AT + 2 * MINUTE})],
+        [([b'{"a":1}', b"{"], {"kind": EntryKind.BYTES, "stream": "it's", "received_at": AT}),
+         # Of a partition that is behind the others.
+         ([message(70, 60)], {"partition": 2, "received_at": AT + 1_500})],
     ]  # fmt: skip
-    for items, keys in batches:
-        lake.land(*items, **keys)
+    for batches in steps:
+        for items, keys in batches:
+            lake.land(*items, **keys)
         lake.follow()
         for name in ALL:
             assert run(lake.query(name)) == 1

@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from deltalake.exceptions import CommitFailedError
 
 from pipeline_samples import TIME
 from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.node.spark import bronze
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.typed import keys, tables as running
 from rillnode.node.spark.typed.layout import Expectation, Layout
@@ -126,9 +128,12 @@ def test_an_entry_without_a_time_is_as_old_as_its_receipt(lake: Lake) -> None:
     assert state(lake) == {1: 2 if is_later else 1}
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.long) for s in (3, 9))])
+@pytest.mark.parametrize(
+    ("seed", "batches"),
+    [(0, (1, 100)), *(pytest.param(s, (1, 3, 100), marks=pytest.mark.long) for s in (0, 3, 9))],
+)
 def test_a_table_is_the_same_in_whatever_order_partitions_are_read(
-    tmp_path: Path, seed: int
+    tmp_path: Path, seed: int, batches: tuple[int, ...]
 ) -> None:
     drawn = random.Random(seed)
     logs = {
@@ -148,7 +153,7 @@ def test_a_table_is_the_same_in_whatever_order_partitions_are_read(
         *_, number, _, op = max(latest, default=(0, 0, 0, 0, "D"))
         if op != "D":
             wanted[key] = number
-    for attempt, batch in enumerate((1, 3, 100)):
+    for attempt, batch in enumerate(batches):
         lake = Lake(tmp_path / str(attempt))
         left: dict[int, list[tuple[int, int, int, str]]]
         left = {partition: list(log) for partition, log in logs.items()}
@@ -164,6 +169,25 @@ def test_a_table_is_the_same_in_whatever_order_partitions_are_read(
                 run(keyed(lake, TIMED, batch_rows_max=batch))
         run(keyed(lake, TIMED, batch_rows_max=batch))
         assert state(lake) == wanted
+
+
+def test_files_that_tasks_give_in_any_order_are_merged_by_the_order_in_their_log(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bronze, "TASK_ROWS_MIN", 1)
+    lake.push(entry(1, 1, at=9))
+    lake.push(entry(1, 2, at=5))  # later in the log, so its time is at least the other one's
+    given: list[int] = []
+
+    def backwards(works: Sequence[bytes]) -> list[bytes]:
+        given.append(len(works))
+        return in_process(works)[::-1]
+
+    run(keyed(lake, TIMED, engine=backwards, tasks_max=2))
+    assert given == [2]
+    lake.push(entry(1, 3, at=7), partition=1)
+    run(keyed(lake, TIMED))
+    assert (state(lake), superseded(lake, TIMED)) == ({1: 2}, 1)
 
 
 @pytest.mark.parametrize("batch", [1, 100])

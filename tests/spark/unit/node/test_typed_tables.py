@@ -15,6 +15,7 @@ from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.entries import Readers
 from rillnode.node.spark import parts
 from rillnode.node.spark.maintenance import compact
+from rillnode.node.spark.parquet import STATISTICS_COLUMNS
 from rillnode.node.spark.typed import query as query_module
 from rillnode.node.spark.typed.delta_store import DeltaStore
 from rillnode.node.spark.typed.describing import describe, infer_table, write_table
@@ -341,6 +342,46 @@ def test_tables_are_kept_up_in_a_thread_and_one_that_fails_holds_up_no_other(
     assert told("wrong")["state"] == told("waits")["state"] == "failed"
     assert "no module named 'no_such_module'" in str(told("wrong")["error"])
     assert "table waits waits: the entry s/0/1: Expected int" in str(told("waits")["error"])
+
+
+def test_rejects_that_two_processes_land_again_at_once_are_landed_once(lake: Lake) -> None:
+    wanted = {"id": "json", "at": "timestamp?"}
+    lake.push(GOOD, BAD, b"{")
+    run(lake.table(columns={"id": "string", "at": "timestamp?"}))
+    others: list[tuple[int, int]] = []
+
+    def slow(works: Sequence[bytes]) -> list[bytes]:
+        outcomes = in_process(works)
+        if not others:
+            others.append(lake.table(columns=wanted).retry())
+        return outcomes
+
+    assert lake.table(columns=wanted, engine=slow).retry() == (0, 1)
+    assert others == [(1, 1)]
+    assert (lake.places(), [row[0] for row in rejected(lake)]) == ([0, 1], [2])
+
+
+def test_a_column_that_another_writer_has_removed_of_rejects_comes_again(lake: Lake) -> None:
+    query = lake.table()
+    lake.push(BAD)
+    run(query)
+    kept = plain_rows(str(lake.directory / "t_rejects")).drop_columns(["reason"])
+    lake.write(kept, anew=True, name="t_rejects")
+    lake.push(BAD)
+    run(query)
+    reasons = [row["reason"] for row in lake.rows("t_rejects")]
+    assert reasons == [None, "Expected int, got str - at $.id"]
+
+
+def test_a_new_process_mends_what_rejects_say_of_their_statistics(lake: Lake) -> None:
+    lake.push(BAD)
+    run(lake.table())
+    told = {STATISTICS_COLUMNS: "_stream,reason"}
+    DeltaTable(lake.directory / "t_rejects").alter.set_table_properties(told)
+    lake.push(BAD)
+    run(lake.table())
+    said = DeltaTable(lake.directory / "t_rejects").metadata().configuration
+    assert said[STATISTICS_COLUMNS] == "_stream"
 
 
 def test_there_is_nothing_to_retry_without_rejects(lake: Lake) -> None:

@@ -259,21 +259,21 @@ def test_an_idle_table_is_kept_in_order(lake: Lake) -> None:
 
 
 def test_a_trickle_of_commits_ends_in_few_files(lake: Lake) -> None:
-    query = kept(lake, time="at", partition_by=("day(at)",), compact_commits=8)
-    commits = 24
+    query = kept(lake, time="at", partition_by=("day(at)",), compact_commits=4)
+    commits = 12
     reader = None
     for at in range(commits):
         lake.push(entry(at, TIME + (at % 2) * DAY))
         run(query)
         query.maintain()
-        if at == 12:
+        if at == 6:
             reader = DeltaTable(lake.directory / "t")
     drained(query)
     table = DeltaTable(lake.directory / "t")
-    assert len(table.file_uris()) <= 2 + 8
+    assert len(table.file_uris()) <= 2 + 4
     assert [row["id"] for row in read(lake)] == list(range(commits))
     assert reader is not None
-    assert rows_of(reader).num_rows == 13
+    assert rows_of(reader).num_rows == 7
     files = set((lake.directory / "t").rglob("*.parquet"))
     live = {Path(uri) for uri in table.file_uris()}
     assert len(files) > len(live)  # kept for readers of older versions
@@ -283,13 +283,13 @@ def test_a_trickle_of_commits_ends_in_few_files(lake: Lake) -> None:
     for log in (lake.directory / "t" / "_delta_log").glob("*.json"):
         _age(log)
     done: list[str | None] = []
-    for at in range(commits, commits + 10):
+    for at in range(commits, commits + 6):
         lake.push(entry(at, TIME))
         run(query)
         done.append(query.maintain())
     assert any("removed" in text and "removed 0" not in text for text in done if text)
     assert not any(path.exists() for path in files - live)
-    assert [row["id"] for row in read(lake)] == list(range(commits + 10))
+    assert [row["id"] for row in read(lake)] == list(range(commits + 6))
 
 
 def _age(log: Path) -> None:
