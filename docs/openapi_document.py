@@ -113,9 +113,9 @@ PARAMETERS: Final[Mapping[str, tuple[str, Schema, str]]] = {
     "where": (
         "query",
         _text(),
-        "What entries have to meet, such as `mag > 5 and not place.test`. At most 10,000 entries "
-        "are looked at for an answer, so it may have less than `limit`: go on at `Rillnode-Next`, "
-        "which stays the same at the end.",
+        "What entries have to meet, such as `mag > 5 and not place.test`. Some 32,000 entries, or "
+        "4 MiB of them, are looked at for an answer, so it may have less than `limit`: go on at "
+        "`Rillnode-Next`, which stays the same at the end.",
     ),
     "limit": (
         "query",

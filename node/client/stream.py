@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from weakref import WeakSet
 
 from rillnode.actors.core.queues.names import queue_address
-from rillnode.actors.log import Retention
+from rillnode.actors.log import INDEX_MAX, Retention
 from rillnode.codecs import arguments, native
-from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
+from rillnode.codecs.entries import Entry, NewEntry, entries_of
 from rillnode.codecs.errors import ConsumerError, RequestError
 from rillnode.codecs.keyed import Headers, Key, partition_of
 from rillnode.codecs.times import Time, milliseconds_of
@@ -322,52 +322,21 @@ class Stream:
             index = _before_end((await self._extents())[partition], index)
         if start is not None:
             index = max(index, await self.index_at(start, partition=partition))
-        if until is not None:
-            until = (
-                arguments.whole("until", until)
-                if isinstance(until, int)
-                else await self.index_at(until, partition=partition)
-            )
-            limit = min(limit, until - index)
-        if where:
-            end = 2**64 - 1 if until is None else until
-            return await self._search(where, index, end, limit, partition)
+        if until is None:
+            end = INDEX_MAX
+        elif isinstance(until, int):
+            end = arguments.whole("until", until)
+        else:
+            end = await self.index_at(until, partition=partition)
         found: list[Entry] = []
-        while len(found) < limit:
-            request = native.ReadRequest(
-                self._session.next_id(), index, limit - len(found), READ_BYTES, self._created_at
-            )
-            response = await self._session.request(address, request, native.BlocksResponse)
-            index = max(index, response.first_index)
-            for item in response.blocks:
-                block = Block(item.first_index, item.value)
-                until = index + limit - len(found)
-                entries = entries_of(block, partition=partition, first=index, until=until)
-                found += entries
-                index += len(entries)
-            if not response.blocks or index >= response.next_index:
-                break
-        return found
-
-    async def _search(
-        self, where: str, index: int, until: int, limit: int, partition: int
-    ) -> list[Entry]:
-        """Have the node look for what meets a condition, until there is enough or no more."""
-        address = self._address(partition)
-        found: list[Entry] = []
-        while len(found) < limit and index < until:
-            request = native.SearchRequest(
-                self._session.next_id(),
-                index,
-                until,
-                limit - len(found),
-                where,
-                self._created_at,
-            )
-            response = await self._session.request(address, request, native.FoundResponse)
-            for block in native.blocks_of(response):
-                found += entries_of(block, partition=partition)
-            index, until = response.reached, min(until, response.next_index)
+        more = True
+        while more and len(found) < limit:
+            page = await read_page(
+                self._session, address, index, limit - len(found), until=end, where=where,
+                partition=partition, created_at=self._created_at,
+            )  # fmt: skip
+            found += page.entries
+            index, more = page.next_index, page.more
         return found
 
     async def index_at(self, time: Time, *, partition: int = 0) -> int:
@@ -660,6 +629,69 @@ async def describe(session: Session, name: str) -> native.StreamInfo:
     request = native.DescribeRequest(session.next_id(), name)
     response = await session.request(b"stream", request, native.StreamResponse)
     return response.stream
+
+
+class Page(NamedTuple):
+    """The entries of one answer.
+
+    Attributes:
+        entries: those that are wanted, ascending.
+        next_index: where to go on.
+        more: whether something was there as the node answered.
+    """
+
+    entries: list[Entry]
+    next_index: int
+    more: bool
+
+
+async def read_page(
+    session: Session,
+    address: bytes,
+    index: int,
+    limit: int,
+    *,
+    until: int = INDEX_MAX,
+    where: str = "",
+    partition: int = 0,
+    created_at: int = 0,
+) -> Page:
+    """Ask a node once for entries of a partition, as many as one answer has.
+
+    Args:
+        session: asks.
+        address: of the partition.
+        index: the lowest index wanted.
+        limit: how many entries at most.
+        until: the index before which they are.
+        where: only those that meet this condition, of some thousand that the node looks at.
+        partition: its number.
+        created_at: of the stream that is meant; 0: whichever has the name.
+
+    Raises:
+        RequestError: the node refused it.
+    """
+    if index >= until:
+        return Page([], index, more=False)
+    request: native.Request
+    response: native.BlocksResponse | native.FoundResponse
+    if where:
+        request = native.SearchRequest(session.next_id(), index, until, limit, where, created_at)
+        response = await session.request(address, request, native.FoundResponse)
+    else:
+        wanted = min(limit, until - index)
+        request = native.ReadRequest(session.next_id(), index, wanted, READ_BYTES, created_at)
+        response = await session.request(address, request, native.BlocksResponse)
+    first = max(index, response.first_index)
+    end = min(until, response.next_index)
+    found: list[Entry] = []
+    for block in native.blocks_of(response):
+        behind = min(until, max(first, block.first_index) + limit - len(found))
+        found += entries_of(block, partition=partition, first=first, until=behind)
+        first = found[-1].index + 1 if found else first
+    if isinstance(response, native.FoundResponse):
+        first = max(first, response.reached)
+    return Page(found, first, more=index < first < end)
 
 
 class _Following(Opened):

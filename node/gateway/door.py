@@ -1,7 +1,6 @@
 """The HTTP door: its paths, and what is done at each."""
 
 import asyncio
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -13,8 +12,8 @@ from aiohttp import web
 from rillnode.actors.core.access import NODE_PRINCIPAL, Verb
 from rillnode.actors.core.refusals import not_granted
 from rillnode.actors.core.streams.context import stream_address
-from rillnode.codecs import native
-from rillnode.codecs.entries import Block, Entry, entries_of
+from rillnode.actors.log import INDEX_MAX
+from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.gateway.forms import encode_entries, read_position
 from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
@@ -23,7 +22,7 @@ from rillnode.codecs.where import Where
 from rillnode.node.client.client import Client
 from rillnode.node.client.once import Once
 from rillnode.node.client.producer import new_entry
-from rillnode.node.client.stream import Stream
+from rillnode.node.client.stream import Stream, read_page
 from rillnode.node.entry_lines import iso_time
 from rillnode.node.gateway.bodies import LINES, batches, in_turns
 from rillnode.node.gateway.config import GatewayListener
@@ -40,10 +39,9 @@ PULL_LIMIT_MAX: Final = 10_000
 PULL_BYTES: Final = 4_194_304
 """Bytes of entries from which on an answer takes no more of them."""
 
-READ_BYTES: Final = 1_048_576
-LOOKED_MAX: Final = 10_000
-LOOK_ENTRIES: Final = 1_000
-"""Entries that one request looks at, where few meet its condition, and at a time."""
+LOOKS_MAX: Final = 32
+"""How often the node looks for what meets a condition, each time at some thousand entries or
+128 KiB of them."""
 
 WINDOW_BYTES: Final = 4_194_304
 """Bytes of a request's entries that are not durable, above which no more of it is read."""
@@ -139,17 +137,16 @@ class Door:
             chosen = chosen[partition : partition + 1]
         if not chosen:
             raise RequestError("stream.partition", f"There is no partition {partition}")
-        text, query = after or request.query.get("from"), request.query
-        if text is None and "since" in query:
-            position = await self._times(asker, name, query["since"], chosen)
-        elif text == "end" or (text is None and default == "end"):
+        query = request.query
+        text, since = after or query.get("from"), query.get("since")
+        if text is None and since is not None:
+            position = await self._times(asker, name, since, chosen)
+        elif (text := default if text is None else text) == "end":
             position = {one: info[one].next_index for one in chosen}
         else:
-            given = dict[int, int]()
-            if text is not None and text != "start":
-                given = read_position(text, chosen, created_at)
+            given = {} if text == "start" else read_position(text, chosen, created_at)
             position = {one: given.get(one, 0) for one in chosen}
-        where = Where(query["where"]) if "where" in query else None
+        where = Where(query["where"]).text if "where" in query else ""
         partitions = len(info) if partition is None else 0
         return Asked(asker, name, created_at, position, partitions, where)
 
@@ -211,45 +208,27 @@ class Door:
         media = requests.accepted(request, (*LINES, CBOR))
         asked = await self._asked(request, by_ticket=True)
         limit = number(request, "limit", 100, PULL_LIMIT_MAX)
-        found, looked, size, ends = list[Entry](), 0, 0, dict[int, int]()
+        session, position = self._core.session(asked.asker.principal), asked.position
+        found, looks, size, ends = list[Entry](), 0, 0, dict[int, int]()
         if (until := request.query.get("until")) is not None:
-            ends = await self._times(asked.asker, asked.name, until, asked.position)
-        position, where = asked.position, asked.where
+            ends = await self._times(asked.asker, asked.name, until, position)
         for partition in position:
-            while (most := limit - len(found)) > 0 and size < PULL_BYTES and looked < LOOKED_MAX:
-                left = ends.get(partition, sys.maxsize) - position[partition]
-                step = min(most if where is None else LOOK_ENTRIES, left)
-                some = await self._read(asked, partition, step) if step > 0 else []
-                if not some:
-                    break
-                looked += len(some)
-                size += sum(len(entry.data) for entry in some)
-                if where is not None:
-                    some = [one async for one in in_turns(some) if where.matches(one)]
-                    if len(some) > most:
-                        some = some[:most]
-                        position[partition] = some[-1].index + 1
-                found += some
+            address, more = stream_address(asked.name, partition), True
+            while more and len(found) < limit and size < PULL_BYTES and looks < LOOKS_MAX:
+                page = await read_page(
+                    session, address, position[partition], limit - len(found),
+                    until=ends.get(partition, INDEX_MAX), where=asked.where, partition=partition,
+                    created_at=asked.created_at,
+                )  # fmt: skip
+                looks += bool(asked.where) and page.next_index > position[partition]
+                position[partition], more = page.next_index, page.more
+                size += sum(len(entry.data) for entry in page.entries)
+                found += page.entries
         if media == CBOR:
             body = encode_entries(found)
         else:
             body = b"".join([line(one) async for one in in_turns(found)])
         return web.Response(body=body, content_type=media, headers={"Rillnode-Next": asked.text})
-
-    async def _read(self, asked: Asked, partition: int, limit: int) -> list[Entry]:
-        """Some entries, from the position on, which moves on."""
-        session, index = self._core.session(asked.asker.principal), asked.position[partition]
-        request = native.ReadRequest(session.next_id(), index, limit, READ_BYTES, asked.created_at)
-        response = await session.request(
-            stream_address(asked.name, partition), request, native.BlocksResponse
-        )
-        index, found = max(index, response.first_index), list[Entry]()
-        for item in response.blocks:
-            block, until = Block(item.first_index, item.value), index + limit - len(found)
-            found += entries_of(block, partition=partition, first=index, until=until)
-            index = found[-1].index + 1 if found else index
-        asked.position[partition] = index
-        return found
 
     async def tail(self, request: web.Request) -> web.StreamResponse:
         """GET /streams/{name}/tail."""

@@ -18,7 +18,6 @@ from rillnode.actors.log import StreamRecord
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.gateway.forms import position_text
-from rillnode.codecs.where import Where
 from rillnode.node.client.session import Session
 from rillnode.node.client.subscription import Follower, Wanted
 from rillnode.node.entry_lines import line_formatter
@@ -44,8 +43,8 @@ line: Final = line_formatter("json")
 class Asked(NamedTuple):
     """A request to read; `partitions` are how many there are, if all are asked for, else 0.
 
-    The position is in the stream of the name that was created at `created_at`. If entries have to
-    meet a condition, it is `where`.
+    The position is in the stream of the name that was created at `created_at`. Entries have to meet
+    the condition `where`, if it is not empty.
     """
 
     asker: Asker
@@ -53,7 +52,7 @@ class Asked(NamedTuple):
     created_at: int
     position: dict[int, int]
     partitions: int
-    where: Where | None = None
+    where: str = ""
 
     @property
     def text(self) -> str:
@@ -79,10 +78,9 @@ class Tail:
         self._problem = problem
         window = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(asked.position))
         self.follower = Follower()
-        where = asked.where.text if asked.where else ""
         for one, index in asked.position.items():
             address = stream_address(asked.name, one)
-            wanted = Wanted(address, one, index, asked.created_at, where, window)
+            wanted = Wanted(address, one, index, asked.created_at, asked.where, window)
             self.follower.follow(session, wanted)
 
     def changed(self, change: object) -> None:
@@ -155,7 +153,7 @@ class Tail:
         """An entry as an event, after what is missing before it; the position moves on."""
         position = self._asked.position
         gap = b""
-        if entry.index > (first := position[entry.partition]) and self._asked.where is None:
+        if entry.index > (first := position[entry.partition]) and not self._asked.where:
             gap = _event("gap", {"partition": entry.partition, "from": first, "to": entry.index})
         position[entry.partition] = entry.index + 1
         return b"%sid: %s\ndata: %s\n" % (gap, self._asked.text.encode(), line(entry))

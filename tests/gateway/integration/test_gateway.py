@@ -27,6 +27,7 @@ from gateway_support import (
     served,
 )
 from nodes import node_config
+from rillnode.actors.core.streams import searching
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.gateway import events
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
@@ -754,8 +755,8 @@ async def test_answers_are_those_that_the_document_has(site: Site) -> None:
 async def test_a_condition_that_few_meet_is_looked_for_in_several_requests(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "LOOKED_MAX", 10)
-    monkeypatch.setattr(door, "LOOK_ENTRIES", 4)
+    monkeypatch.setattr(door, "LOOKS_MAX", 3)
+    monkeypatch.setattr(searching, "SEARCH_ENTRIES", 4)
     lines = b"".join(b'{"n":%d}\n' % number for number in range(25))
     await site.writer.push("s", lines, Content_Type=LINES)
     cases: dict[str, list[tuple[list[int], str]]] = {
@@ -791,8 +792,10 @@ async def test_reading_from_a_time_and_by_a_condition(site: Site) -> None:
     assert await read(f"until={encoded}") == ([0, 1, 2, 3, 4], "5")
     assert await read(f"since=1h&until={encoded}&limit=2") == ([0, 1], "2")
     assert await read(f"from=3&until={encoded}") == ([3, 4], "5")
+    await site.node.client.trim("s", before=2)
+    assert await read(f"until={encoded}") == ([2, 3, 4], "5")
     assert await read("since=0s") == ([], "7")
-    assert await read("where=n%3E4%20or%20n=0") == ([0, 5, 6], "7")
+    assert await read("where=n%3E4%20or%20n=2") == ([2, 5, 6], "7")
     assert await read("where=n%3E3&limit=1&from=2") == ([4], "5")
     async with site.reader.tail(f"s?since={encoded}&where=n%3D6") as tail:
         event = await tail.next()
