@@ -123,20 +123,21 @@ class Stream:
     Attributes:
         name: its name.
         partitions: number of its partitions, as of when it was opened.
+        created_at: when it was made, as of `StreamInfo`: a later one of the name is another stream.
     """
 
     # An application may have very many, most of which are only pushed to: they are made of as few
     # objects as possible, all of which the garbage collector looks at again and again.
     __slots__ = (
-        "__weakref__", "_addresses", "_consumers", "_created_at", "_first_producer", "_producers",
-        "_queues", "_session", "name", "partitions",
+        "__weakref__", "_addresses", "_consumers", "_first_producer", "_producers", "_queues",
+        "_session", "created_at", "name", "partitions",
     )  # fmt: skip
 
     def __init__(self, session: Session, info: native.StreamInfo) -> None:
         self.name = info.name
         self.partitions = len(info.partitions)
         self._session = session
-        self._created_at = info.created_at
+        self.created_at = info.created_at
         self._addresses = tuple([partition.address for partition in info.partitions])
         self._first_producer: Producer | None = None  # of partition 0
         # Of each there was none yet.
@@ -314,7 +315,7 @@ class Stream:
                 condition.
             StreamRemoved: `stream.removed`, it was removed, and another has its name.
         """
-        address = self._address(partition)
+        self._address(partition)  # refuses at once a number that is none
         arguments.whole("limit", limit)
         if arguments.text("where", where):
             Where(where)  # refuses at once what is no condition
@@ -331,10 +332,8 @@ class Stream:
         found: list[Entry] = []
         more = True
         while more and len(found) < limit:
-            page = await read_page(
-                self._session, address, index, limit - len(found), until=end, where=where,
-                partition=partition, created_at=self._created_at,
-            )  # fmt: skip
+            left = limit - len(found)
+            page = await read_page(self, partition, index, left, until=end, where=where)
             found += page.entries
             index, more = page.next_index, page.more
         return found
@@ -454,7 +453,7 @@ class Stream:
         if consumers is None:
             consumers = self._consumers = set()
             self._session.to_close.add(self)
-        terms = Terms(self._created_at, described, save_seconds, consumers)
+        terms = Terms(self.created_at, described, save_seconds, consumers)
         feed: Feed[Entry]
         lapsed: Callable[[], bool] | None = None
         if group:
@@ -514,7 +513,7 @@ class Stream:
             queue_address(self.name, arguments.text("queue", queue)),
             name=queue,
             stream=self.name,
-            created_at=self._created_at,
+            created_at=self.created_at,
             attempts=attempts,
             visibility_seconds=visibility_seconds,
             in_flight=in_flight,
@@ -544,7 +543,7 @@ class Stream:
 
         async def find() -> list[Wanted]:
             return [
-                Wanted(self._address(partition), partition, index, self._created_at, where)
+                Wanted(self._address(partition), partition, index, self.created_at, where)
                 for partition, index in (await begin(chosen)).items()
             ]
 
@@ -646,41 +645,39 @@ class Page(NamedTuple):
 
 
 async def read_page(
-    session: Session,
-    address: bytes,
+    stream: Stream,
+    partition: int,
     index: int,
     limit: int,
     *,
     until: int = INDEX_MAX,
     where: str = "",
-    partition: int = 0,
-    created_at: int = 0,
 ) -> Page:
-    """Ask a node once for entries of a partition, as many as one answer has.
+    """Ask the node once for entries of a partition, as many as one answer has.
 
     Args:
-        session: asks.
-        address: of the partition.
+        stream: the stream.
+        partition: whose entries.
         index: the lowest index wanted.
         limit: how many entries at most.
         until: the index before which they are.
         where: only those that meet this condition, of some thousand that the node looks at.
-        partition: its number.
-        created_at: of the stream that is meant; 0: whichever has the name.
 
     Raises:
         RequestError: the node refused it.
     """
     if index >= until:
         return Page([], index, more=False)
+    session, created_at = stream._session, stream.created_at
+    address, number = stream._address(partition), session.next_id()
     request: native.Request
     response: native.BlocksResponse | native.FoundResponse
     if where:
-        request = native.SearchRequest(session.next_id(), index, until, limit, where, created_at)
+        request = native.SearchRequest(number, index, until, limit, where, created_at)
         response = await session.request(address, request, native.FoundResponse)
     else:
         wanted = min(limit, until - index)
-        request = native.ReadRequest(session.next_id(), index, wanted, READ_BYTES, created_at)
+        request = native.ReadRequest(number, index, wanted, READ_BYTES, created_at)
         response = await session.request(address, request, native.BlocksResponse)
     first = max(index, response.first_index)
     end = min(until, response.next_index)

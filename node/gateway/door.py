@@ -3,31 +3,27 @@
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
 from aiohttp import web
 
-from rillnode.actors.core.access import NODE_PRINCIPAL, Verb
-from rillnode.actors.core.refusals import not_granted
-from rillnode.actors.core.streams.context import stream_address
+from rillnode.actors.core.access import NODE_PRINCIPAL
 from rillnode.actors.log import INDEX_MAX
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.gateway.forms import encode_entries, read_position
-from rillnode.codecs.limits import NAME_BYTES_MAX, PARTITIONS_MAX
+from rillnode.codecs.limits import PARTITIONS_MAX
 from rillnode.codecs.times import parse_time
 from rillnode.codecs.where import Where
 from rillnode.node.client.client import Client
 from rillnode.node.client.once import Once
 from rillnode.node.client.producer import new_entry
-from rillnode.node.client.stream import Stream, read_page
-from rillnode.node.entry_lines import iso_time
+from rillnode.node.client.stream import Stream, describe, read_page
 from rillnode.node.gateway.bodies import LINES, batches, in_turns
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
-from rillnode.node.gateway.tails import Asked, Tail, come_again, line
+from rillnode.node.gateway.tails import Asked, Tail, come_again, event, line
 from rillnode.node.http import requests
 from rillnode.node.http.answers import Refusal, json_answer, number
 from rillnode.node.http.api import Api
@@ -112,14 +108,6 @@ class Door:
             return self._keys.bearer(ticket, name)
         return self._keys.holder(header)
 
-    def _check(self, asker: Asker, verb: Verb, name: str) -> None:
-        """Refuse who may not; who may do nothing with a stream is told as if it were not there."""
-        self._keys.check(asker)
-        verbs = self._core.streams.access.verbs(asker.principal, name)
-        if verb not in verbs:
-            refusal = not_granted("stream.unknown", asker.principal, verb, name[:NAME_BYTES_MAX])
-            raise RequestError("gateway.right", refusal.text) if verbs else refusal
-
     def _client(self, principal: str) -> Client:
         return Client(self._core.session(principal))
 
@@ -129,9 +117,10 @@ class Door:
         """What is to be read from where, where that may be."""
         name = requests.segment(request, 2)
         asker = self._asker(request, name if by_ticket else "")
-        self._check(asker, "pull", name)
-        stream = await self._client(NODE_PRINCIPAL).describe(name)
-        info, created_at = stream.partitions, stream.created_at
+        self._keys.check_right(asker, "pull", name)
+        session = self._core.session(asker.principal)
+        described = await describe(session, name)
+        info, stream = described.partitions, Stream(session, described)
         partition, chosen = _partition(request), range(len(info))
         if partition is not None:
             chosen = chosen[partition : partition + 1]
@@ -140,28 +129,22 @@ class Door:
         query = request.query
         text, since = after or query.get("from"), query.get("since")
         if text is None and since is not None:
-            position = await self._times(asker, name, since, chosen)
+            position = await _times(stream, since, chosen)
         elif (text := default if text is None else text) == "end":
             position = {one: info[one].next_index for one in chosen}
         else:
-            given = {} if text == "start" else read_position(text, chosen, created_at)
+            given = {} if text == "start" else read_position(text, chosen, stream.created_at)
             position = {one: given.get(one, 0) for one in chosen}
         where = Where(query["where"]).text if "where" in query else ""
         partitions = len(info) if partition is None else 0
-        return Asked(asker, name, created_at, position, partitions, where)
-
-    async def _times(self, asker: Asker, name: str, text: str, of: Iterable[int]) -> dict[int, int]:
-        """The indexes at which a time lies, whose `+` may have come unencoded."""
-        time = parse_time(text.replace(" ", "+"))
-        stream = await self._client(asker.principal).stream(name)
-        return {one: await stream.index_at(time, partition=one) for one in of}
+        return Asked(asker, stream, position, partitions, where)
 
     # Pushing ---------------------------------------------------------------------------------
 
     async def push(self, request: web.Request) -> web.Response:
         """POST /streams/{name}."""
         name, asker = requests.segment(request, 2), self._asker(request)
-        self._check(asker, "push", name)
+        self._keys.check_right(asker, "push", name)
         partition, own_key = _partition(request), requests.single(request, "Rillnode-Key")
         names = [one.lower() for one in request.headers if one.lower().startswith(HEADER)]
         own = {one[len(HEADER) :]: requests.single(request, one) or "" for one in names}
@@ -208,19 +191,18 @@ class Door:
         media = requests.accepted(request, (*LINES, CBOR))
         asked = await self._asked(request, by_ticket=True)
         limit = number(request, "limit", 100, PULL_LIMIT_MAX)
-        session, position = self._core.session(asked.asker.principal), asked.position
+        position = asked.position
         found, looks, size, ends = list[Entry](), 0, 0, dict[int, int]()
         if (until := request.query.get("until")) is not None:
-            ends = await self._times(asked.asker, asked.name, until, position)
+            ends = await _times(asked.stream, until, position)
         for partition in position:
-            address, more = stream_address(asked.name, partition), True
+            end, more = ends.get(partition, INDEX_MAX), True
             while more and len(found) < limit and size < PULL_BYTES and looks < LOOKS_MAX:
+                index, left = position[partition], limit - len(found)
                 page = await read_page(
-                    session, address, position[partition], limit - len(found),
-                    until=ends.get(partition, INDEX_MAX), where=asked.where, partition=partition,
-                    created_at=asked.created_at,
-                )  # fmt: skip
-                looks += bool(asked.where) and page.next_index > position[partition]
+                    asked.stream, partition, index, left, until=end, where=asked.where
+                )
+                looks += bool(asked.where) and page.next_index > index
                 position[partition], more = page.next_index, page.more
                 size += sum(len(entry.data) for entry in page.entries)
                 found += page.entries
@@ -239,28 +221,23 @@ class Door:
             return web.Response(content_type=media)
         if len(self.tails) >= self._table.tails_max:
             raise RequestError("gateway.busy", "Too many tails are open: come again later")
-        asker, name = asked.asker, asked.name
-
-        def renew() -> dict[str, str]:
-            self._keys.renew(asker.ticket)
-            return self._new_ticket(asker, name)
-
         task = asyncio.current_task()
         assert task is not None
-        check, follows = (
-            partial(self._check, asker, "pull", name),
-            self._core.session(NODE_PRINCIPAL),
-        )
-        tail = self.tails[task] = Tail(asked, follows, check, self.api.problem)
+        tail = Tail(asked, self._core.session(NODE_PRINCIPAL), self._keys)
+        self.tails[task] = tail
         response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
         response.content_type = media
-        try:
-            await response.prepare(request)
-            await tail.serve(response, renew, self._table.ticket_seconds)
-        finally:
-            del self.tails[task]
-            if asker.ticket:
-                self._keys.renew(asker.ticket)
+        with suppress(ConnectionError):  # the reader has gone
+            try:
+                await response.prepare(request)
+                await tail.serve(response)
+            except RillnodeError as error:
+                await response.write(event("problem", self.api.problem(error)))
+            finally:
+                tail.follower.close()
+                del self.tails[task]
+                if asked.asker.ticket:
+                    self._keys.renew(asked.asker.ticket)
         return response
 
     # Saved indexes, tickets, and what there is -----------------------------------------------
@@ -270,7 +247,9 @@ class Door:
         client_id, asked = requests.segment(request, 4), await self._asked(request, by_ticket=False)
         client, position = self._client(asked.asker.principal), dict[int, int]()
         for one in asked.position:
-            if (index := await client.get_index(client_id, asked.name, partition=one)) is not None:
+            if (
+                index := await client.get_index(client_id, asked.stream.name, partition=one)
+            ) is not None:
                 position[one] = index
         return json_answer({"position": asked._replace(position=position).text})
 
@@ -280,12 +259,11 @@ class Door:
         kind, text = dict[str, str | int], 'Send {"position": "17"}, or "0:17,1:4" for several'
         body = await requests.json_body(request, kind, text, SMALL_BODY_BYTES_MAX)
         self._keys.check(asked.asker)  # a body takes its time
-        created_at = asked.created_at
-        position = read_position(str(body.get("position")), asked.position, created_at)
-        client = self._client(asked.asker.principal)
+        client, stream = self._client(asked.asker.principal), asked.stream
+        position = read_position(str(body.get("position")), asked.position, stream.created_at)
         for one, index in position.items():
             position[one] = await client.set_index(
-                client_id, asked.name, index, partition=one, created_at=created_at
+                client_id, stream.name, index, partition=one, created_at=stream.created_at
             )
         return json_answer({"position": asked._replace(position=position).text})
 
@@ -294,17 +272,19 @@ class Door:
         asker, text = self._asker(request), 'Send {"stream": "NAME"}'
         body = await requests.json_body(request, dict[str, str], text, SMALL_BODY_BYTES_MAX)
         name = body.get("stream", "")
-        self._check(asker, "pull", name)
-        await self._client(NODE_PRINCIPAL).describe(name)
-        return json_answer(self._new_ticket(asker, name), 201)
-
-    def _new_ticket(self, asker: Asker, name: str) -> dict[str, str]:
-        ticket, expires_at = self._keys.ticket(asker, name)
-        return {"ticket": ticket, "expires_at": iso_time(expires_at)}
+        self._keys.check_right(asker, "pull", name)
+        await describe(self._core.session(asker.principal), name)
+        return json_answer(self._keys.ticket(asker, name), 201)
 
     async def openapi(self, _: web.Request) -> web.Response:
         """GET /openapi.json."""
         return web.Response(body=self._document, content_type="application/json")
+
+
+async def _times(stream: Stream, text: str, of: Iterable[int]) -> dict[int, int]:
+    """The indexes at which a time lies, whose `+` may have come unencoded."""
+    time = parse_time(text.replace(" ", "+"))
+    return {one: await stream.index_at(time, partition=one) for one in of}
 
 
 async def _settle(placed: Iterable[_Placed]) -> None:

@@ -27,8 +27,10 @@ class Gateway(PlugIn):
     def start(self, core: Core) -> None:
         """Make the door; nobody can come in yet."""
         names, secret = ApiKeyTable.names(self._table.apikeys), self.host.identity.seed_hex
-        seconds, clock = self._table.ticket_seconds, core.streams.clock
-        self._keys = Keys(names, bytes.fromhex(secret), seconds, clock, self.host.entropy)
+        self._keys = Keys(
+            names, bytes.fromhex(secret), self._table.ticket_seconds,
+            core.streams.access, core.streams.clock, self.host.entropy,
+        )  # fmt: skip
         self._door = Door(core, self._table, self._keys)
 
     async def serve(self, bound: MutableMapping[str, Listening]) -> None:

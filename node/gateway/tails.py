@@ -6,7 +6,7 @@ A tail follows with little credit, so that a slow reader costs its own connectio
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -19,9 +19,10 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.gateway.forms import position_text
 from rillnode.node.client.session import Session
+from rillnode.node.client.stream import Stream
 from rillnode.node.client.subscription import Follower, Wanted
 from rillnode.node.entry_lines import line_formatter
-from rillnode.node.gateway.keys import Asker
+from rillnode.node.gateway.keys import Asker, Keys
 
 BEAT_SECONDS: Final = 15.0
 """How often a tail with nothing to tell sends a comment, so that a lost reader is noticed."""
@@ -43,13 +44,11 @@ line: Final = line_formatter("json")
 class Asked(NamedTuple):
     """A request to read; `partitions` are how many there are, if all are asked for, else 0.
 
-    The position is in the stream of the name that was created at `created_at`. Entries have to meet
-    the condition `where`, if it is not empty.
+    Entries have to meet the condition `where`, if it is not empty.
     """
 
     asker: Asker
-    name: str
-    created_at: int
+    stream: Stream
     position: dict[int, int]
     partitions: int
     where: str = ""
@@ -57,30 +56,20 @@ class Asked(NamedTuple):
     @property
     def text(self) -> str:
         """The position; plain, where it is understood which the only partition is."""
-        return position_text(self.position, self.created_at, plain=self.partitions <= 1)
+        return position_text(self.position, self.stream.created_at, plain=self.partitions <= 1)
 
 
 class Tail:
-    """One tail, which `session` follows, and whose position moves on with what is written.
+    """One tail, which `session` follows, and whose position moves on with what is written."""
 
-    `check` raises RillnodeError once its reader may not go on; `problem` is an error as it is told.
-    """
-
-    def __init__(
-        self,
-        asked: Asked,
-        session: Session,
-        check: Callable[[], object],
-        problem: Callable[[RillnodeError], object],
-    ) -> None:
+    def __init__(self, asked: Asked, session: Session, keys: Keys) -> None:
         self._asked = asked
-        self._check = check
-        self._problem = problem
+        self._keys = keys
         window = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(asked.position))
         self.follower = Follower()
         for one, index in asked.position.items():
-            address = stream_address(asked.name, one)
-            wanted = Wanted(address, one, index, asked.created_at, asked.where, window)
+            address = stream_address(asked.stream.name, one)
+            wanted = Wanted(address, one, index, asked.stream.created_at, asked.where, window)
             self.follower.follow(session, wanted)
 
     def changed(self, change: object) -> None:
@@ -88,7 +77,7 @@ class Tail:
         asked = self._asked.partitions
         if (
             isinstance(change, StreamRecord)
-            and change.name == self._asked.name
+            and change.name == self._asked.stream.name
             and 1 <= asked < change.partitions
         ):
             self.follower.fail(come_again())
@@ -97,45 +86,41 @@ class Tail:
         except RillnodeError as error:
             self.follower.fail(error)
 
-    async def serve(
-        self, response: web.StreamResponse, ticket: Callable[[], object], seconds: float
-    ) -> None:
+    async def serve(self, response: web.StreamResponse) -> None:
         """Write what comes to a response that has begun, until its reader or the stream goes.
 
-        One that has come with a ticket, good for so many seconds, is sent others made by `ticket`.
+        Raises:
+            RillnodeError: why it ends.
+            ConnectionError: the reader has gone.
         """
-        try:
-            with suppress(ConnectionError):  # the reader has gone
-                try:
-                    await self._write(response, ticket, seconds)
-                except RillnodeError as error:
-                    await response.write(_event("problem", self._problem(error)))
-        finally:
-            self.follower.close()
-
-    async def _write(
-        self, response: web.StreamResponse, ticket: Callable[[], object], seconds: float
-    ) -> None:
         # A reader that loses its connection before the first entry goes on from here.
         begin = f"retry: {RETRY_MILLISECONDS}\nid: {self._asked.text}\n\n"
         await response.write(begin.encode())
-        ticketed, renewed_at = bool(self._asked.asker.ticket), time.monotonic()
+        asker, renewed_at = self._asked.asker, time.monotonic()
         while True:
-            left = renewed_at + RENEWAL * seconds - time.monotonic() if ticketed else BEAT_SECONDS
+            left = BEAT_SECONDS
+            if asker.ticket:
+                left = max(0.0, renewed_at + RENEWAL * self._keys.seconds - time.monotonic())
             entries: list[Entry] = []
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(max(left, 0.0), BEAT_SECONDS)):
+                async with asyncio.timeout(min(left, BEAT_SECONDS)):
                     entries = await self.follower.batch()
             self._check()
-            if left <= 0.0:
+            if not left:
                 renewed_at = time.monotonic()
-                await response.write(_event("ticket", ticket()))
+                self._keys.renew(asker.ticket)
+                ticket = self._keys.ticket(asker, self._asked.stream.name)
+                await response.write(event("ticket", ticket))
             elif not entries:
                 await response.write(b":\n")
             for piece in self._pieces(entries):
                 # A large one in parts: what is not taken yet is copied by who sends it.
                 for at in range(0, len(piece), WRITE_BYTES):
                     await response.write(piece[at : at + WRITE_BYTES])
+
+    def _check(self) -> None:
+        """Refuse, if its reader may not go on."""
+        self._keys.check_right(self._asked.asker, "pull", self._asked.stream.name)
 
     def _pieces(self, entries: list[Entry]) -> Iterator[bytes]:
         """Entries of a partition, as pieces to be written; each is let go of as it is told."""
@@ -154,7 +139,7 @@ class Tail:
         position = self._asked.position
         gap = b""
         if entry.index > (first := position[entry.partition]) and not self._asked.where:
-            gap = _event("gap", {"partition": entry.partition, "from": first, "to": entry.index})
+            gap = event("gap", {"partition": entry.partition, "from": first, "to": entry.index})
         position[entry.partition] = entry.index + 1
         return b"%sid: %s\ndata: %s\n" % (gap, self._asked.text.encode(), line(entry))
 
@@ -164,6 +149,6 @@ def come_again() -> RequestError:
     return RequestError("node.draining", "The node ends this tail: come again", retryable=True)
 
 
-def _event(name: str, document: object) -> bytes:
+def event(name: str, document: object) -> bytes:
     """An event that is no entry."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(document))
