@@ -23,14 +23,13 @@ from rillnode.node.client.stream import Stream, describe, read_page
 from rillnode.node.gateway.bodies import LINES, batches, in_turns
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
-from rillnode.node.gateway.tails import Asked, Tail, come_again, event, line
+from rillnode.node.gateway.tails import Asked, Tail, come_again, line
 from rillnode.node.http import requests
-from rillnode.node.http.answers import Refusal, json_answer, number
+from rillnode.node.http.answers import EVENTS, Refusal, begun_events, event, json_answer, number
 from rillnode.node.http.api import Api
 from rillnode.node.plugin import Core
 
 CBOR: Final = "application/cbor"
-EVENTS: Final = "text/event-stream"
 PULL_LIMIT_MAX: Final = 10_000
 PULL_BYTES: Final = 4_194_304
 """Bytes of entries from which on an answer takes no more of them."""
@@ -225,11 +224,10 @@ class Door:
         assert task is not None
         tail = Tail(asked, self._core.session(NODE_PRINCIPAL), self._keys)
         self.tails[task] = tail
-        response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
-        response.content_type = media
+        response = web.StreamResponse()
         with suppress(ConnectionError):  # the reader has gone
             try:
-                await response.prepare(request)
+                response = await begun_events(request)
                 await tail.serve(response)
             except RillnodeError as error:
                 await response.write(event("problem", self.api.problem(error)))

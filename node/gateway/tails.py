@@ -6,11 +6,9 @@ A tail follows with little credit, so that a slow reader costs its own connectio
 
 import asyncio
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-import msgspec
 from aiohttp import web
 
 from rillnode.actors.core.streams.context import stream_address
@@ -23,6 +21,7 @@ from rillnode.node.client.stream import Stream
 from rillnode.node.client.subscription import Follower, Wanted
 from rillnode.node.entry_lines import line_formatter
 from rillnode.node.gateway.keys import Asker, Keys
+from rillnode.node.http.answers import event
 
 BEAT_SECONDS: Final = 15.0
 """How often a tail with nothing to tell sends a comment, so that a lost reader is noticed."""
@@ -113,26 +112,18 @@ class Tail:
                 await response.write(event("ticket", ticket))
             elif not entries:
                 await response.write(b":\n")
-            for piece in self._pieces(entries):
-                # A large one in parts: what is not taken yet is copied by who sends it.
-                for at in range(0, len(piece), WRITE_BYTES):
-                    await response.write(piece[at : at + WRITE_BYTES])
+            ready = bytearray()
+            entries.reverse()
+            while entries:
+                ready += self._told(entries.pop())
+                # In parts: what the reader has not taken is copied by who sends it.
+                while len(ready) >= WRITE_BYTES or (ready and not entries):
+                    await response.write(ready[:WRITE_BYTES])
+                    del ready[:WRITE_BYTES]
 
     def _check(self) -> None:
         """Refuse, if its reader may not go on."""
         self._keys.check_right(self._asked.asker, "pull", self._asked.stream.name)
-
-    def _pieces(self, entries: list[Entry]) -> Iterator[bytes]:
-        """Entries of a partition, as pieces to be written; each is let go of as it is told."""
-        written, size = list[bytes](), 0
-        entries.reverse()
-        while entries:
-            written.append(self._told(entries.pop()))
-            size += len(written[-1])
-            if size >= WRITE_BYTES or not entries:
-                piece = b"".join(written)
-                written, size = [], 0
-                yield piece
 
     def _told(self, entry: Entry) -> bytes:
         """An entry as an event, after what is missing before it; the position moves on."""
@@ -147,8 +138,3 @@ class Tail:
 def come_again() -> RequestError:
     """Why a tail ends whose reader is to come again."""
     return RequestError("node.draining", "The node ends this tail: come again", retryable=True)
-
-
-def event(name: str, document: object) -> bytes:
-    """An event that is no entry."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(document))

@@ -15,7 +15,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
-
+EVENTS: Final = "text/event-stream"
 NUMBER_MAX: Final = 10**18 - 1
 
 
@@ -36,6 +36,19 @@ def json_answer(
     body, media = msgspec.json.encode(document), f"application/{kind}"
     headers = {**HEADERS, **headers}
     return web.Response(body=body, status=status, content_type=media, headers=headers)
+
+
+async def begun_events(request: web.Request) -> web.StreamResponse:
+    """An answer of server-sent events that has begun; no proxy is to gather them."""
+    headers = {**HEADERS, "Content-Type": EVENTS, "X-Accel-Buffering": "no"}
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    return response
+
+
+def event(name: str, document: object) -> bytes:
+    """A document as a server-sent event."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(document))
 
 
 def refused(refusal: Refusal) -> web.Response:

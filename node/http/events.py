@@ -11,10 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from aiohttp import web
 
-from rillnode.node.http.answers import HEADERS, Refusal
+from rillnode.node.http.answers import Refusal, begun_events, event
 from rillnode.node.http.browsing import Filter
 from rillnode.node.http.entries import entry_row
 from rillnode.node.http.streams import Streams
@@ -85,7 +84,7 @@ class Events:
         reader = _Reader(shown)
         response: web.StreamResponse = web.Response(status=503)
         with self._reading(reader):
-            response = await _begin(request)
+            response = await begun_events(request)
             if self._teller is None:
                 self._teller = asyncio.get_running_loop().create_task(self._tell())
             while True:
@@ -104,15 +103,15 @@ class Events:
         with self._reading(_Reader(())):
             ends: dict[int, int] = {}
             await streams.newer(name, ends, 0)
-            response = await _begin(request)
+            response = await begun_events(request)
             while True:
                 try:
                     entries, skipped = await streams.newer(name, ends, most)
                 except Refusal as refusal:  # the stream is no more, or the node stops
-                    await _write(response, _event("refused", {"text": str(refusal)}))
+                    await _write(response, event("refused", {"text": str(refusal)}))
                     break
                 rows = [entry_row(entry) async for entry, fits in wanted.each(entries) if fits]
-                await _write(response, _event("entries", {"entries": rows, "skipped": skipped}))
+                await _write(response, event("entries", {"entries": rows, "skipped": skipped}))
                 await asyncio.sleep(TAIL_SECONDS)
         return response
 
@@ -147,13 +146,12 @@ class Events:
                 }
                 for one in followed.values():
                     try:
-                        event = _event(one.event, await one.make())
+                        told = event(one.event, await one.make())
                     except Refusal as refusal:
-                        document = {"document": one.event, "text": str(refusal)}
-                        event = _event("refused", document)
+                        told = event("refused", {"document": one.event, "text": str(refusal)})
                     for task, reader in tuple(self._readers.items()):
                         if any(one.place == shown.place for shown in reader.shown):
-                            self._offer(task, reader, one, event)
+                            self._offer(task, reader, one, told)
                     await asyncio.sleep(0)
                 await asyncio.sleep(PERIOD_SECONDS)
         finally:
@@ -163,26 +161,16 @@ class Events:
                 if reader.shown:
                     task.cancel()
 
-    def _offer(self, task: "asyncio.Task[Any]", reader: _Reader, one: Shown, event: bytes) -> None:
-        if reader.sent.get(one.place) == event:
+    def _offer(self, task: "asyncio.Task[Any]", reader: _Reader, one: Shown, told: bytes) -> None:
+        if reader.sent.get(one.place) == told:
             return
-        reader.sent[one.place] = event
+        reader.sent[one.place] = told
         if reader.queue.full():
             task.cancel()  # it reads too slowly
         else:
-            reader.queue.put_nowait(event)
-
-
-async def _begin(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
-    await response.prepare(request)
-    return response
+            reader.queue.put_nowait(told)
 
 
 async def _write(response: web.StreamResponse, data: bytes) -> None:
     async with asyncio.timeout(WRITE_SECONDS):
         await response.write(data)
-
-
-def _event(name: str, document: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(document))
