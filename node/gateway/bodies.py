@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
-from rillnode.codecs.errors import RequestError
 from rillnode.codecs.gateway import events
 from rillnode.codecs.gateway.events import Event
 from rillnode.node.client.producer import new_entry
@@ -44,18 +43,8 @@ async def batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Ev
     Raises:
         Refusal: as `chunks` of `rillnode.node.http.requests`; 415, it is of no type that is taken;
             400, it is not what its type says.
-        RequestError: `entries.many`, it has more than `PUSH_ENTRIES_MAX`; an entry cannot be one.
+        RequestError: an entry cannot be one.
     """
-    count = 0
-    async for batch in _batches(request, bytes_max):
-        count += len(batch)
-        if count > PUSH_ENTRIES_MAX:
-            text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
-            raise RequestError("entries.many", text)
-        yield batch
-
-
-async def _batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Event]]:
     media, body = requests.media_type(request), requests.chunks(request, bytes_max)
     if media in LINES:
         reader, path = InputReader("json"), request.query.get("key_field")

@@ -20,14 +20,15 @@ from rillnode.node.client.client import Client
 from rillnode.node.client.once import Once
 from rillnode.node.client.producer import new_entry
 from rillnode.node.client.stream import Stream, describe, read_page
-from rillnode.node.gateway.bodies import LINES, batches, in_turns
+from rillnode.node.config.listener_tables import ApiKeyTable
+from rillnode.node.gateway.bodies import LINES, PUSH_ENTRIES_MAX, batches, in_turns
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
 from rillnode.node.gateway.tails import Asked, Tail, come_again, line
 from rillnode.node.http import requests
 from rillnode.node.http.answers import EVENTS, Refusal, begun_events, event, json_answer, number
 from rillnode.node.http.api import Api
-from rillnode.node.plugin import Core
+from rillnode.node.plugin import Core, Host
 
 CBOR: Final = "application/cbor"
 PULL_LIMIT_MAX: Final = 10_000
@@ -75,18 +76,30 @@ _Entry = tuple[int, bytes, str | bytes | None, dict[str, str] | None]
 
 
 class Door:
-    """All that the listener serves: `api`, and the tails that are open now."""
+    """All that the listener of `table` serves: `api`, and the tails that are open now.
 
-    def __init__(self, core: Core, table: GatewayListener, keys: Keys) -> None:
-        self._core = core
-        self._table = table
-        self._keys = keys
-        self._document = files("rillnode.node.gateway").joinpath("openapi.json").read_bytes()
+    It is made with the plug-in, and takes requests once it has started and `api` is served.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._seed_hex = host.identity.seed_hex
+        self.table = host.table(GatewayListener)
         self.tails: dict[asyncio.Task[Any], Tail] = {}
         self.api = Api(
             {(method, path): getattr(self, name) for method, path, name in ROUTES},
-            origins=table.origins, shown=SHOWN, statuses=STATUSES, listed="see /openapi.json",
+            origins=self.table.origins, shown=SHOWN, statuses=STATUSES, listed="see /openapi.json",
         )  # fmt: skip
+
+    def start(self, core: Core) -> None:
+        """Take the parts of a node that starts."""
+        self._core = core
+        names, secret = ApiKeyTable.names(self.table.apikeys), bytes.fromhex(self._seed_hex)
+        self.keys = Keys(names, secret, self.table.ticket_seconds, core.streams)
+
+    def look(self, change: object) -> None:
+        """Have tails look again whether they may go on."""
+        for tail in self.tails.values():
+            tail.changed(change)
 
     async def close(self, seconds: float) -> None:
         """Take nothing more, and end what is under way."""
@@ -104,8 +117,8 @@ class Door:
         """Who asks, by its key, or for the stream of a name by a ticket."""
         header, ticket = requests.single(request, "Authorization"), request.query.get("ticket")
         if header is None and ticket is not None and name:
-            return self._keys.bearer(ticket, name)
-        return self._keys.holder(header)
+            return self.keys.bearer(ticket, name)
+        return self.keys.holder(header)
 
     def _client(self, principal: str) -> Client:
         return Client(self._core.session(principal))
@@ -116,7 +129,7 @@ class Door:
         """What is to be read from where, where that may be."""
         name = requests.segment(request, 2)
         asker = self._asker(request, name if by_ticket else "")
-        self._keys.check_right(asker, "pull", name)
+        self.keys.check_right(asker, "pull", name)
         session = self._core.session(asker.principal)
         described = await describe(session, name)
         info, stream = described.partitions, Stream(session, described)
@@ -143,30 +156,33 @@ class Door:
     async def push(self, request: web.Request) -> web.Response:
         """POST /streams/{name}."""
         name, asker = requests.segment(request, 2), self._asker(request)
-        self._keys.check_right(asker, "push", name)
+        self.keys.check_right(asker, "push", name)
         partition, own_key = _partition(request), requests.single(request, "Rillnode-Key")
         names = [one.lower() for one in request.headers if one.lower().startswith(HEADER)]
         own = {one[len(HEADER) :]: requests.single(request, one) or "" for one in names}
         header, session = requests.single(request, ONCE), self._core.session(asker.principal)
         once = None if header is None else Once(session, asker.principal, header)
-        placed, window = list[_Placed](), 0
+        placed, count, window = list[_Placed](), 0, 0
         stream: Stream | None = None
         try:
-            async for batch in batches(request, self._table.body_bytes_max):
-                self._keys.check(asker)  # a body takes its time; the node looks at the grants
+            async for batch in batches(request, self.table.body_bytes_max):
+                self.keys.check(asker)  # a body takes its time; the node looks at the grants
+                if (count := count + len(batch)) > PUSH_ENTRIES_MAX:
+                    text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
+                    raise RequestError("entries.many", text)
                 # Not before: what is wrong with the request makes no stream.
                 stream = stream or await self._client(asker.principal).stream(name)
                 entries = list[_Entry]()
                 async for data, headers, event_key in in_turns(batch):
                     key = event_key if own_key is None else own_key
                     more = {**headers, **own} or None
-                    new_entry(data, key, more)  # or none of the batch is stored
                     place = stream.partition_of(key) if partition is None else partition
-                    entries.append((place, data, key, more))
-                async for place, data, key, more in in_turns(entries, BLOCK_ENTRIES):
                     if once is not None:
                         once.add(data, key, more, place)
-                        continue
+                    else:
+                        new_entry(data, key, more)  # or none of the batch is stored
+                        entries.append((place, data, key, more))
+                async for place, data, key, more in in_turns(entries, BLOCK_ENTRIES):
                     future = stream.push_nowait(data, key=key, headers=more, partition=place)
                     placed.append((place, future))
                     window += len(data)
@@ -218,11 +234,11 @@ class Door:
         asked = await self._asked(request, "end", after, by_ticket=True)
         if request.method == "HEAD":
             return web.Response(content_type=media)
-        if len(self.tails) >= self._table.tails_max:
+        if len(self.tails) >= self.table.tails_max:
             raise RequestError("gateway.busy", "Too many tails are open: come again later")
         task = asyncio.current_task()
         assert task is not None
-        tail = Tail(asked, self._core.session(NODE_PRINCIPAL), self._keys)
+        tail = Tail(asked, self._core.session(NODE_PRINCIPAL), self.keys)
         self.tails[task] = tail
         response = web.StreamResponse()
         with suppress(ConnectionError):  # the reader has gone
@@ -235,7 +251,7 @@ class Door:
                 tail.follower.close()
                 del self.tails[task]
                 if asked.asker.ticket:
-                    self._keys.renew(asked.asker.ticket)
+                    self.keys.renew(asked.asker.ticket)
         return response
 
     # Saved indexes, tickets, and what there is -----------------------------------------------
@@ -256,7 +272,7 @@ class Door:
         client_id, asked = requests.segment(request, 4), await self._asked(request, by_ticket=False)
         kind, text = dict[str, str | int], 'Send {"position": "17"}, or "0:17,1:4" for several'
         body = await requests.json_body(request, kind, text, SMALL_BODY_BYTES_MAX)
-        self._keys.check(asked.asker)  # a body takes its time
+        self.keys.check(asked.asker)  # a body takes its time
         client, stream = self._client(asked.asker.principal), asked.stream
         position = read_position(str(body.get("position")), asked.position, stream.created_at)
         for one, index in position.items():
@@ -270,13 +286,14 @@ class Door:
         asker, text = self._asker(request), 'Send {"stream": "NAME"}'
         body = await requests.json_body(request, dict[str, str], text, SMALL_BODY_BYTES_MAX)
         name = body.get("stream", "")
-        self._keys.check_right(asker, "pull", name)
+        self.keys.check_right(asker, "pull", name)
         await describe(self._core.session(asker.principal), name)
-        return json_answer(self._keys.ticket(asker, name), 201)
+        return json_answer(self.keys.ticket(asker, name), 201)
 
     async def openapi(self, _: web.Request) -> web.Response:
         """GET /openapi.json."""
-        return web.Response(body=self._document, content_type="application/json")
+        document = files("rillnode.node.gateway").joinpath("openapi.json").read_bytes()
+        return web.Response(body=document, content_type="application/json")
 
 
 async def _times(stream: Stream, text: str, of: Iterable[int]) -> dict[int, int]:

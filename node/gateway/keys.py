@@ -8,9 +8,9 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from rillnode.actors.core.access import ANONYMOUS, Access, Verb
+from rillnode.actors.core.access import ANONYMOUS, Verb
 from rillnode.actors.core.refusals import not_granted
-from rillnode.actors.ports import Clock, Entropy
+from rillnode.actors.core.streams.context import StreamContext
 from rillnode.codecs.api_keys import API_KEY, hash_of
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.limits import NAME_BYTES_MAX
@@ -37,20 +37,12 @@ class Keys:
     """
 
     def __init__(
-        self,
-        names: dict[str, str],
-        secret: bytes,
-        seconds: float,
-        access: Access,
-        clock: Clock,
-        entropy: Entropy,
+        self, names: dict[str, str], secret: bytes, seconds: float, streams: StreamContext
     ) -> None:
         self.names = names
         self.seconds = seconds
         self._seal = AESGCM(hmac.digest(secret, b"rillnode gateway tickets", "sha256"))
-        self._access = access
-        self._clock = clock
-        self._entropy = entropy
+        self._access, self._clock, self._entropy = streams.access, streams.clock, streams.entropy
         self._renewed: dict[str, int] = {}
 
     def holder(self, header: str | None) -> Asker:

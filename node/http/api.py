@@ -80,7 +80,8 @@ class Api:
         self.refusals = Counter[str]()
 
     def app(self) -> web.Application:
-        """The application, to be served."""
+        """The application, to be served: once more after `stop`, too, by a node that starts again."""
+        self._stopping = False
         app = web.Application(middlewares=[self._answered])
         app.on_response_prepare.append(self._dress)
         for (method, path), handler in self._routes.items():

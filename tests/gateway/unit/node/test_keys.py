@@ -1,6 +1,7 @@
 """API keys and tickets, at times that the test says."""
 
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,10 +23,10 @@ class Clock:
 
 
 def made(clock: Clock, secret: bytes = b"s" * 32) -> Keys:
-    given: Any = clock
     names = {hash_of("k"): "reader"}
     access = Access([Grant(who="apikey:reader", streams="s", may=frozenset({"pull"}))])
-    return Keys(names, secret, 300.0, access, given, Random(1).randbytes)
+    streams: Any = SimpleNamespace(access=access, clock=clock, entropy=Random(1).randbytes)
+    return Keys(names, secret, 300.0, streams)
 
 
 def ticket_of(keys: Keys, asker: Asker) -> str:
