@@ -8,7 +8,7 @@ import msgspec
 import rillnode
 from rillnode.codecs.gateway.events import BATCH, STRUCTURED
 from rillnode.node.gateway.bodies import LINES
-from rillnode.node.gateway.door import CBOR, PULL_LIMIT_MAX, ROUTES, STATUSES
+from rillnode.node.gateway.plugin import CBOR, PULL_LIMIT_MAX, ROUTES, STATUSES
 from rillnode.node.http import api
 from rillnode.node.http.answers import EVENTS
 

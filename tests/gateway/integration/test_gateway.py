@@ -35,7 +35,7 @@ from rillnode.node.client.stream import Stream
 from rillnode.node.config import QuotaTable
 from rillnode.node.config.loading import check_config
 from rillnode.node.entry_lines import InputReader
-from rillnode.node.gateway import bodies, door
+from rillnode.node.gateway import bodies, plugin
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.http import requests
 from turn_support import counted_by_loop_turn
@@ -301,8 +301,8 @@ async def test_other_work_is_done_while_many_entries_are_read(site: Site) -> Non
     assert fed.most == 1
     async with counted_by_loop_turn(Stream, "push_nowait") as pushed:
         assert (await site.writer.push("s", b"1\n" * 5_000, **lines)).status == 200
-    assert (pushed.total, pushed.most <= door.BLOCK_ENTRIES) == (5_000, True)
-    async with counted_by_loop_turn(door, "line") as told:
+    assert (pushed.total, pushed.most <= plugin.BLOCK_ENTRIES) == (5_000, True)
+    async with counted_by_loop_turn(plugin, "line") as told:
         assert len((await site.reader.get("/streams/s?limit=5000")).body) == 5_000
     assert (told.total, told.most) == (5_000, bodies.TURN_ENTRIES)
     event = msgspec.json.encode({"specversion": "1.0", "id": "7", "source": "/", "type": "t"})
@@ -579,8 +579,8 @@ def test_bodies_are_bounded_in_bytes_entries_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "CHUNK_SECONDS", 0.3)
-    monkeypatch.setattr(door, "PUSH_ENTRIES_MAX", 10)
-    monkeypatch.setattr(door, "WINDOW_BYTES", 1_000_000)
+    monkeypatch.setattr(plugin, "PUSH_ENTRIES_MAX", 10)
+    monkeypatch.setattr(plugin, "WINDOW_BYTES", 1_000_000)
 
     async def raw(site: Site, head: str, body: bytes = b"") -> bytes:
         host, port = site.base.removeprefix("http://").split(":")
@@ -755,7 +755,7 @@ async def test_answers_are_those_that_the_document_has(site: Site) -> None:
 async def test_a_condition_that_few_meet_is_looked_for_in_several_requests(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "LOOKS_MAX", 3)
+    monkeypatch.setattr(plugin, "LOOKS_MAX", 3)
     monkeypatch.setattr(searching, "SEARCH_ENTRIES", 4)
     lines = b"".join(b'{"n":%d}\n' % number for number in range(25))
     await site.writer.push("s", lines, Content_Type=LINES)
