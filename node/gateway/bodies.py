@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
+from rillnode.codecs.errors import RequestError
 from rillnode.codecs.gateway import events
 from rillnode.codecs.gateway.events import Event
 from rillnode.node.client.producer import new_entry
 from rillnode.node.entry_lines import InputReader, key_in
 from rillnode.node.http import requests
-from rillnode.node.http.answers import Refusal
 
 LINES: Final = ("application/x-ndjson", "application/jsonl")
 
@@ -41,9 +41,8 @@ async def batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Ev
         bytes_max: how large the body may be.
 
     Raises:
-        Refusal: as `chunks` of `rillnode.node.http.requests`; 415, it is of no type that is taken;
-            400, it is not what its type says.
-        RequestError: an entry cannot be one.
+        RequestError: as `media_type` and `chunks` of `rillnode.node.http.requests`; `http.body`,
+            `input.format` or `gateway.event`, it is not what its type says; an entry cannot be one.
     """
     media, body = requests.media_type(request), requests.chunks(request, bytes_max)
     if media in LINES:
@@ -60,7 +59,7 @@ async def batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Ev
     ours = media in (events.STRUCTURED, events.BATCH)
     if media.startswith(("multipart/", "application/cloudevents")) and not ours:
         text = f"Send one entry, {LINES[0]}, {events.STRUCTURED} or {events.BATCH}"
-        raise Refusal(415, "http.type", text)
+        raise RequestError("http.type", text)
     content = b"".join([chunk async for chunk in body])
     content_type = request.headers.get("Content-Type", "")
     if media == events.BATCH:

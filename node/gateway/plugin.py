@@ -28,7 +28,7 @@ from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
 from rillnode.node.gateway.tails import Asked, Tail, come_again, line
 from rillnode.node.http import requests
-from rillnode.node.http.answers import EVENTS, Refusal, begun_events, event, json_answer, number
+from rillnode.node.http.answers import EVENTS, begun_events, event, json_answer, number
 from rillnode.node.http.api import Api
 from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.node.tls import tls_context
@@ -57,9 +57,7 @@ HEADER: Final = "rillnode-header-"
 ONCE: Final = "Idempotency-Key"
 
 STATUSES: Final = {
-    "gateway.busy": 429, "gateway.event": 400, "gateway.key": 401, "gateway.position": 400,
-    "gateway.right": 403, "gateway.ticket": 401,
-    "once.key": 400, "once.other": 422, "once.size": 413,
+    "gateway.busy": 429, "gateway.key": 401, "gateway.right": 403, "gateway.ticket": 401,
 }  # fmt: skip
 SHOWN: Final = "Rillnode-Next, Retry-After, Allow"
 """Headers that pages of other origins may see."""
@@ -160,7 +158,8 @@ class Gateway(PlugIn):
         session = self._core.session(asker.principal)
         described = await describe(session, name)
         info, stream = described.partitions, Stream(session, described)
-        partition, chosen = _partition(request), range(len(info))
+        partition = number(request, "partition", None, PARTITIONS_MAX - 1)
+        chosen = range(len(info))
         if partition is not None:
             chosen = chosen[partition : partition + 1]
         if not chosen:
@@ -184,7 +183,8 @@ class Gateway(PlugIn):
         """POST /streams/{name}."""
         name, asker = requests.segment(request, 2), self._asker(request)
         self._keys.check_right(asker, "push", name)
-        partition, own_key = _partition(request), requests.single(request, "Rillnode-Key")
+        partition = number(request, "partition", None, PARTITIONS_MAX - 1)
+        own_key = requests.single(request, "Rillnode-Key")
         names = [one.lower() for one in request.headers if one.lower().startswith(HEADER)]
         own = {one[len(HEADER) :]: requests.single(request, one) or "" for one in names}
         header, session = requests.single(request, ONCE), self._core.session(asker.principal)
@@ -218,7 +218,7 @@ class Gateway(PlugIn):
                     window = 0
             placed += [] if once is None else once.push(name)
             await _settle(placed)
-        except (RillnodeError, Refusal) as error:
+        except RillnodeError as error:
             with suppress(RillnodeError):
                 await _settle(placed)
             if any(stored := _indexes(placed)):
@@ -343,9 +343,3 @@ def _indexes(placed: Iterable[_Placed]) -> list[dict[str, int] | None]:
         None if future.exception() else {"partition": partition, "index": future.result()}
         for partition, future in placed
     ]
-
-
-def _partition(request: web.Request) -> int | None:
-    """The partition that the query names."""
-    named = "partition" in request.query
-    return number(request, "partition", 0, PARTITIONS_MAX - 1) if named else None

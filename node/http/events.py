@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from rillnode.node.http.answers import Refusal, begun_events, event
+from rillnode.codecs.errors import RequestError
+from rillnode.node.http.answers import begun_events, event
 from rillnode.node.http.browsing import Filter
 from rillnode.node.http.entries import entry_row
 from rillnode.node.http.streams import Streams
@@ -79,7 +80,7 @@ class Events:
         """Send documents every period that they have changed in, until the reader goes.
 
         Raises:
-            Refusal: too many read already, or the node is stopping.
+            RequestError: too many read already, or the node is stopping.
         """
         reader = _Reader(shown)
         response: web.StreamResponse = web.Response(status=503)
@@ -95,7 +96,7 @@ class Events:
         """Send what comes to a stream as events `entries`, until the reader goes.
 
         Raises:
-            Refusal: as `serve`, or there is no such stream, or what it is to be filtered by is odd.
+            RequestError: as `serve`; there is no such stream; it cannot be filtered by that.
         """
         response: web.StreamResponse = web.Response(status=503)
         wanted = Filter(request.query)
@@ -107,8 +108,8 @@ class Events:
             while True:
                 try:
                     entries, skipped = await streams.newer(name, ends, most)
-                except Refusal as refusal:  # the stream is no more, or the node stops
-                    await _write(response, event("refused", {"text": str(refusal)}))
+                except RequestError as refusal:  # the stream is no more, or the node stops
+                    await _write(response, event("refused", {"text": refusal.text}))
                     break
                 rows = [entry_row(entry) async for entry, fits in wanted.each(entries) if fits]
                 await _write(response, event("entries", {"entries": rows, "skipped": skipped}))
@@ -127,7 +128,7 @@ class Events:
     def _reading(self, reader: _Reader) -> Generator[None]:
         """Count the running handler as a reader; its going away is no error."""
         if self._stopping or len(self._readers) >= READERS_MAX:
-            raise Refusal(503, "http.readers", "Too many event streams are open: close a page")
+            raise RequestError("http.readers", "Too many event streams are open: close a page")
         task = asyncio.current_task()
         assert task is not None
         self._readers[task] = reader
@@ -147,8 +148,8 @@ class Events:
                 for one in followed.values():
                     try:
                         told = event(one.event, await one.make())
-                    except Refusal as refusal:
-                        told = event("refused", {"document": one.event, "text": str(refusal)})
+                    except RequestError as refusal:
+                        told = event("refused", {"document": one.event, "text": refusal.text})
                     for task, reader in tuple(self._readers.items()):
                         if any(one.place == shown.place for shown in reader.shown):
                             self._offer(task, reader, one, told)

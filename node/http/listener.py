@@ -12,7 +12,7 @@ from aiohttp import web
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client.client import Client
 from rillnode.node.config import HttpListener
-from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer
+from rillnode.node.http.answers import HEADERS, answered, json_answer
 from rillnode.node.http.browsing import entries_document, hour, lines, sent_lines
 from rillnode.node.http.console import Console
 from rillnode.node.http.documents import Documents, shown_of
@@ -209,7 +209,7 @@ class StatusSite:
     async def _index(self, _: web.Request) -> web.Response:
         documents: dict[str, Mapping[str, Any]] = {}
         for name, make in self._documents.live().items():
-            with suppress(Refusal):
+            with suppress(RequestError):
                 documents[name] = await make()
                 await asyncio.sleep(0)  # each takes a millisecond, as does the page
         headers = {**HEADERS, "Content-Security-Policy": self._page.policy}
@@ -218,7 +218,7 @@ class StatusSite:
 
     async def _scrape(self, _: web.Request) -> web.Response:
         listed = None
-        with suppress(Refusal):  # while it starts or stops, the node has other figures to tell
+        with suppress(RequestError):  # while it starts or stops, the node has other figures to tell
             listed = await self._measured.listed()
         headers = {**HEADERS, "Content-Type": CONTENT_TYPE}
         return web.Response(body=await self._metrics.text(listed), headers=headers)
@@ -243,14 +243,11 @@ class StatusSite:
         query: dict[str, str] = {}
         for key, text in request.query.items():
             query.setdefault(key, text)
-        try:
-            return json_answer(await document.answer(Asked(names=request.match_info, query=query)))
-        except RequestError as error:
-            raise Refusal(400, error.code, error.text) from error
+        return json_answer(await document.answer(Asked(names=request.match_info, query=query)))
 
     def _check_ready(self) -> None:
         if self._node.state != "ready":
-            raise Refusal(503, "node.state", f"The node is {self._node.state}")
+            raise RequestError("node.state", f"The node is {self._node.state}")
 
     async def _actors(self, request: web.Request) -> web.Response:
         if not request.query:
@@ -300,7 +297,7 @@ class StatusSite:
         asked = await json_body(request, dict[str, str], text, BODY_BYTES_MAX)
         self._check_ready()
         if self._probing.locked():
-            raise Refusal(429, "route.busy", "Another route is being tried")
+            raise RequestError("route.busy", "Another route is being tried")
         async with self._probing:
             return json_answer(await probed(self._client(), asked.get("route", "")))
 
