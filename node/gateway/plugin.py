@@ -6,7 +6,6 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 
 from rillnode.actors.core.access import NODE_PRINCIPAL
@@ -22,7 +21,6 @@ from rillnode.node.client.once import Once
 from rillnode.node.client.producer import new_entry
 from rillnode.node.client.stream import Stream, describe, read_page
 from rillnode.node.config import Config
-from rillnode.node.config.listener_tables import ApiKeyTable
 from rillnode.node.gateway.bodies import LINES, PUSH_ENTRIES_MAX, batches, in_turns
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
@@ -92,9 +90,8 @@ class Gateway(PlugIn):
     def start(self, core: Core) -> None:
         """Take the parts of the node; nobody can come in yet."""
         self._core = core
-        names, secret = ApiKeyTable.names(self._table.apikeys), self.host.identity.seed_hex
-        seconds = self._table.ticket_seconds
-        self._keys = Keys(names, bytes.fromhex(secret), seconds, core.streams)
+        secret, table = bytes.fromhex(self.host.identity.seed_hex), self._table
+        self._keys = Keys(table.key_names, secret, table.ticket_seconds, core.streams)
 
     async def serve(self, bound: MutableMapping[str, Listening]) -> None:
         """Bind the listener; raises ConfigError or TransportError, as `PlugIn.serve` says."""
@@ -108,11 +105,8 @@ class Gateway(PlugIn):
     def reload(self, old: Config, new: Config) -> Config:
         """Take over the API keys; grants are others after this, and tails look at both."""
         asyncio.get_running_loop().call_soon(self._look, None)
-        table, asked = old.table(GatewayListener), new.table(GatewayListener)
-        if table is None or asked is None:
-            return old
-        self._keys.names = ApiKeyTable.names(asked.apikeys)
-        return old.having(msgspec.structs.replace(table, apikeys=asked.apikeys))
+        config, self._keys.names = GatewayListener.rekeyed(old, new)
+        return config
 
     def _look(self, change: object) -> None:
         for tail in self._tails.values():
