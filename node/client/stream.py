@@ -565,8 +565,7 @@ class Stream:
                 extents = await self._extents()
                 return {partition: extents[partition].next_index for partition in chosen}
             if isinstance(start, datetime | timedelta):
-                indexes = [self.index_at(start, partition=partition) for partition in chosen]
-                return dict(zip(chosen, await asyncio.gather(*indexes), strict=True))
+                return await indexes_at(self, start, chosen)
             if isinstance(start, int) and start < 0:
                 extents = await self._extents()
                 return {one: _before_end(extents[one], start) for one in chosen}
@@ -628,6 +627,13 @@ async def describe(session: Session, name: str) -> native.StreamInfo:
     request = native.DescribeRequest(session.next_id(), name)
     response = await session.request(b"stream", request, native.StreamResponse)
     return response.stream
+
+
+async def indexes_at(stream: Stream, time: Time, partitions: Iterable[int]) -> dict[int, int]:
+    """The index of each partition's first entry that came at a time or later, as `index_at`."""
+    chosen = [*partitions]
+    found = await asyncio.gather(*(stream.index_at(time, partition=one) for one in chosen))
+    return dict(zip(chosen, found, strict=True))
 
 
 class Page(NamedTuple):

@@ -6,7 +6,6 @@ A body may hold so many entries that the loop has to turn while they are read.
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 from aiohttp import web
@@ -23,11 +22,9 @@ LINES: Final = ("application/x-ndjson", "application/jsonl")
 PUSH_ENTRIES_MAX: Final = 65_536
 """Entries of one request. Own choice: its answer has so many indexes."""
 
-PIECE_BYTES: Final = 8_192
-"""Bytes of lines that are read before the loop turns: they may be entries of a byte."""
-
 TURN_ENTRIES: Final = 64
-"""Entries that are read or told before the loop turns."""
+TURN_BYTES: Final = 8_192
+"""Entries, or bytes of lines and entries, that are read or told before the loop turns."""
 
 T = TypeVar("T")
 
@@ -50,8 +47,8 @@ async def batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Ev
         key_of: Any = None if path is None else partial(key_in, path, reader)
         async for chunk in body:
             batch = list[Event]()
-            async for at in in_turns(range(0, len(chunk), PIECE_BYTES), 1):
-                piece = reader.feed(chunk[at : at + PIECE_BYTES])
+            async for at in in_turns(range(0, len(chunk), TURN_BYTES), 1):
+                piece = reader.feed(chunk[at : at + TURN_BYTES])
                 batch += [Event(one, {}, key_of and key_of(one)) for one in piece]
             yield batch
         yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
@@ -63,8 +60,7 @@ async def batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Ev
     content = b"".join([chunk async for chunk in body])
     content_type = request.headers.get("Content-Type", "")
     if media == events.BATCH:
-        found = islice(events.read_batch(content), PUSH_ENTRIES_MAX + 1)
-        yield [one async for one in in_turns(found)]
+        yield [one async for one in in_turns(events.read_batch(content, PUSH_ENTRIES_MAX))]
     elif media == events.STRUCTURED:
         yield [events.read_structured(content)]
     else:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
@@ -12,21 +13,28 @@ from rillnode.actors.core.access import NODE_PRINCIPAL
 from rillnode.actors.log import INDEX_MAX
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
-from rillnode.codecs.gateway.forms import encode_entries, read_position
+from rillnode.codecs.gateway.forms import encode_entry, read_position
 from rillnode.codecs.limits import PARTITIONS_MAX
-from rillnode.codecs.times import parse_time
+from rillnode.codecs.routing.cbor_items import encode_array
 from rillnode.codecs.where import Where
 from rillnode.node.client.client import Client
 from rillnode.node.client.once import Once
 from rillnode.node.client.producer import new_entry
-from rillnode.node.client.stream import Stream, describe, read_page
+from rillnode.node.client.stream import Stream, describe, indexes_at, read_page
 from rillnode.node.config import Config
-from rillnode.node.gateway.bodies import LINES, PUSH_ENTRIES_MAX, batches, in_turns
+from rillnode.node.gateway.bodies import (
+    LINES,
+    PUSH_ENTRIES_MAX,
+    TURN_BYTES,
+    TURN_ENTRIES,
+    batches,
+    in_turns,
+)
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
 from rillnode.node.gateway.tails import Asked, Tail, come_again, line
 from rillnode.node.http import requests
-from rillnode.node.http.answers import EVENTS, begun_events, event, json_answer, number
+from rillnode.node.http.answers import EVENTS, begun_events, event, json_answer, number, time_of
 from rillnode.node.http.api import Api
 from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.node.tls import tls_context
@@ -34,15 +42,13 @@ from rillnode.transports.web_server import listen_web
 
 CBOR: Final = "application/cbor"
 PULL_LIMIT_MAX: Final = 10_000
-PULL_BYTES: Final = 4_194_304
-"""Bytes of entries from which on an answer takes no more of them."""
-
 LOOKS_MAX: Final = 32
 """How often the node looks for what meets a condition, each time at some thousand entries or
 128 KiB of them."""
 
-WINDOW_BYTES: Final = 4_194_304
-"""Bytes of a request's entries that are not durable, above which no more of it is read."""
+HELD_BYTES: Final = 4_194_304
+"""Bytes of entries from which on an answer takes no more of them, and no more of a push is read
+before they are durable."""
 
 SLOW_SECONDS: Final = 2.0
 """How long the readers of tails have to take what is left when the node stops."""
@@ -50,9 +56,7 @@ SLOW_SECONDS: Final = 2.0
 BLOCK_ENTRIES: Final = 1_024
 """Entries that are pushed before the loop turns: they travel together."""
 
-SMALL_BODY_BYTES_MAX: Final = 16_384
 HEADER: Final = "rillnode-header-"
-ONCE: Final = "Idempotency-Key"
 
 STATUSES: Final = {
     "gateway.busy": 429, "gateway.key": 401, "gateway.right": 403, "gateway.ticket": 401,
@@ -139,9 +143,6 @@ class Gateway(PlugIn):
             return self._keys.bearer(ticket, name)
         return self._keys.holder(header)
 
-    def _client(self, principal: str) -> Client:
-        return Client(self._core.session(principal))
-
     async def _asked(
         self, request: web.Request, default: str = "start", after: str = "", *, by_ticket: bool
     ) -> Asked:
@@ -153,15 +154,13 @@ class Gateway(PlugIn):
         described = await describe(session, name)
         info, stream = described.partitions, Stream(session, described)
         partition = number(request, "partition", None, PARTITIONS_MAX - 1)
-        chosen = range(len(info))
-        if partition is not None:
-            chosen = chosen[partition : partition + 1]
+        chosen = range(len(info)) if partition is None else range(len(info))[partition:][:1]
         if not chosen:
             raise RequestError("stream.partition", f"There is no partition {partition}")
         query = request.query
-        text, since = after or query.get("from"), query.get("since")
-        if text is None and since is not None:
-            position = await _times(stream, since, chosen)
+        text = after or query.get("from")
+        if text is None and "since" in query:
+            position = await indexes_at(stream, time_of(query, "since"), chosen)
         elif (text := default if text is None else text) == "end":
             position = {one: info[one].next_index for one in chosen}
         else:
@@ -181,7 +180,10 @@ class Gateway(PlugIn):
         own_key = requests.single(request, "Rillnode-Key")
         names = [one.lower() for one in request.headers if one.lower().startswith(HEADER)]
         own = {one[len(HEADER) :]: requests.single(request, one) or "" for one in names}
-        header, session = requests.single(request, ONCE), self._core.session(asker.principal)
+        header, session = (
+            requests.single(request, "Idempotency-Key"),
+            self._core.session(asker.principal),
+        )
         once = None if header is None else Once(session, asker.principal, header)
         placed, count, window = list[_Placed](), 0, 0
         stream: Stream | None = None
@@ -192,7 +194,7 @@ class Gateway(PlugIn):
                     text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
                     raise RequestError("entries.many", text)
                 # Not before: what is wrong with the request makes no stream.
-                stream = stream or await self._client(asker.principal).stream(name)
+                stream = stream or await Client(session).stream(name)
                 entries = list[_Entry]()
                 async for data, headers, event_key in in_turns(batch):
                     key = event_key if own_key is None else own_key
@@ -207,7 +209,7 @@ class Gateway(PlugIn):
                     future = stream.push_nowait(data, key=key, headers=more, partition=place)
                     placed.append((place, future))
                     window += len(data)
-                if window > WINDOW_BYTES:
+                if window > HELD_BYTES:
                     await _settle(placed)
                     window = 0
             placed += [] if once is None else once.push(name)
@@ -229,11 +231,11 @@ class Gateway(PlugIn):
         limit = number(request, "limit", 100, PULL_LIMIT_MAX)
         position = asked.position
         found, looks, size, ends = list[Entry](), 0, 0, dict[int, int]()
-        if (until := request.query.get("until")) is not None:
-            ends = await _times(asked.stream, until, position)
+        if "until" in request.query:
+            ends = await indexes_at(asked.stream, time_of(request.query, "until"), position)
         for partition in position:
             end, more = ends.get(partition, INDEX_MAX), True
-            while more and len(found) < limit and size < PULL_BYTES and looks < LOOKS_MAX:
+            while more and len(found) < limit and size < HELD_BYTES and looks < LOOKS_MAX:
                 index, left = position[partition], limit - len(found)
                 page = await read_page(
                     asked.stream, partition, index, left, until=end, where=asked.where
@@ -242,10 +244,10 @@ class Gateway(PlugIn):
                 position[partition], more = page.next_index, page.more
                 size += sum(len(entry.data) for entry in page.entries)
                 found += page.entries
-        if media == CBOR:
-            body = encode_entries(found)
-        else:
-            body = b"".join([line(one) async for one in in_turns(found)])
+        each = min(TURN_ENTRIES, 1 + len(found) * TURN_BYTES // max(1, size))
+        form = encode_entry if media == CBOR else line
+        forms = [form(one) async for one in in_turns(found, each)]
+        body = encode_array(forms) if media == CBOR else b"".join(forms)
         return web.Response(body=body, content_type=media, headers={"Rillnode-Next": asked.text})
 
     async def tail(self, request: web.Request) -> web.StreamResponse:
@@ -280,21 +282,19 @@ class Gateway(PlugIn):
     async def indexes(self, request: web.Request) -> web.Response:
         """GET /streams/{name}/indexes/{client}."""
         client_id, asked = requests.segment(request, 4), await self._asked(request, by_ticket=False)
-        client, position = self._client(asked.asker.principal), dict[int, int]()
-        for one in asked.position:
-            if (
-                index := await client.get_index(client_id, asked.stream.name, partition=one)
-            ) is not None:
-                position[one] = index
+        client = Client(self._core.session(asked.asker.principal))
+        load = partial(client.get_index, client_id, asked.stream.name)
+        saved = {one: await load(partition=one) for one in asked.position}
+        position = {one: index for one, index in saved.items() if index is not None}
         return json_answer({"position": asked._replace(position=position).text})
 
     async def save_indexes(self, request: web.Request) -> web.Response:
         """PUT /streams/{name}/indexes/{client}."""
         client_id, asked = requests.segment(request, 4), await self._asked(request, by_ticket=False)
         kind, text = dict[str, str | int], 'Send {"position": "17"}, or "0:17,1:4" for several'
-        body = await requests.json_body(request, kind, text, SMALL_BODY_BYTES_MAX)
+        body = await requests.json_body(request, kind, text)
         self._keys.check(asked.asker)  # a body takes its time
-        client, stream = self._client(asked.asker.principal), asked.stream
+        client, stream = Client(self._core.session(asked.asker.principal)), asked.stream
         position = read_position(str(body.get("position")), asked.position, stream.created_at)
         for one, index in position.items():
             position[one] = await client.set_index(
@@ -305,7 +305,7 @@ class Gateway(PlugIn):
     async def ticket(self, request: web.Request) -> web.Response:
         """POST /tickets."""
         asker, text = self._asker(request), 'Send {"stream": "NAME"}'
-        body = await requests.json_body(request, dict[str, str], text, SMALL_BODY_BYTES_MAX)
+        body = await requests.json_body(request, dict[str, str], text)
         name = body.get("stream", "")
         self._keys.check_right(asker, "pull", name)
         await describe(self._core.session(asker.principal), name)
@@ -315,12 +315,6 @@ class Gateway(PlugIn):
         """GET /openapi.json."""
         document = files("rillnode.node.gateway").joinpath("openapi.json").read_bytes()
         return web.Response(body=document, content_type="application/json")
-
-
-async def _times(stream: Stream, text: str, of: Iterable[int]) -> dict[int, int]:
-    """The indexes at which a time lies, whose `+` may have come unencoded."""
-    time = parse_time(text.replace(" ", "+"))
-    return {one: await stream.index_at(time, partition=one) for one in of}
 
 
 async def _settle(placed: Iterable[_Placed]) -> None:

@@ -7,6 +7,7 @@ A tail follows with little credit, so that a slow reader costs its own connectio
 import asyncio
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -64,6 +65,8 @@ class Tail:
     def __init__(self, asked: Asked, session: Session, keys: Keys) -> None:
         self._asked = asked
         self._keys = keys
+        # Refuses, if its reader may not go on.
+        self._check = partial(keys.check_right, asked.asker, "pull", asked.stream.name)
         window = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(asked.position))
         self.follower = Follower()
         for one, index in asked.position.items():
@@ -93,8 +96,7 @@ class Tail:
             ConnectionError: the reader has gone.
         """
         # A reader that loses its connection before the first entry goes on from here.
-        begin = f"retry: {RETRY_MILLISECONDS}\nid: {self._asked.text}\n\n"
-        await response.write(begin.encode())
+        await response.write(f"retry: {RETRY_MILLISECONDS}\nid: {self._asked.text}\n\n".encode())
         asker, renewed_at = self._asked.asker, time.monotonic()
         while True:
             left = BEAT_SECONDS
@@ -108,8 +110,8 @@ class Tail:
             if not left:
                 renewed_at = time.monotonic()
                 self._keys.renew(asker.ticket)
-                ticket = self._keys.ticket(asker, self._asked.stream.name)
-                await response.write(event("ticket", ticket))
+                again = self._keys.ticket(asker, self._asked.stream.name)
+                await response.write(event("ticket", again))
             elif not entries:
                 await response.write(b":\n")
             ready = bytearray()
@@ -120,10 +122,6 @@ class Tail:
                 while len(ready) >= WRITE_BYTES or (ready and not entries):
                     await response.write(ready[:WRITE_BYTES])
                     del ready[:WRITE_BYTES]
-
-    def _check(self) -> None:
-        """Refuse, if its reader may not go on."""
-        self._keys.check_right(self._asked.asker, "pull", self._asked.stream.name)
 
     def _told(self, entry: Entry) -> bytes:
         """An entry as an event, after what is missing before it; the position moves on."""

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
 from rillnode.codecs.next_steps import step_of
+from rillnode.codecs.times import Time, parse_time
 
 D = TypeVar("D", int, None)
 
@@ -144,6 +145,11 @@ def refusal_of(error: web.HTTPException, listed: str) -> RequestError:
             return RequestError("http.method", text)
         case _:
             raise error
+
+
+def time_of(query: Mapping[str, str], name: str) -> Time:
+    """A time that is in a query, where its `+` may have come unencoded; raises as `parse_time`."""
+    return parse_time(query[name].replace(" ", "+"))
 
 
 def number(request: web.Request, name: str, default: D, most: int = NUMBER_MAX) -> int | D:

@@ -13,9 +13,9 @@ from aiohttp import web
 from rillnode.actors.core.streams.searching import SEARCH_BYTES, SEARCH_ENTRIES
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.times import milliseconds_of, parse_time
+from rillnode.codecs.times import milliseconds_of
 from rillnode.codecs.where import Where
-from rillnode.node.http.answers import HEADERS, number_of
+from rillnode.node.http.answers import HEADERS, number_of, time_of
 from rillnode.node.http.entries import entry_line, entry_row
 from rillnode.node.http.streams import ENTRIES_MAX, Streams
 
@@ -243,7 +243,7 @@ async def _begin(
     index = number_of(query, "index", None)
     if "since" not in query:
         return index
-    milliseconds, ago = milliseconds_of(parse_time(query["since"]))
+    milliseconds, ago = milliseconds_of(time_of(query, "since"))
     at_ms = max(0, now_ms - milliseconds) if ago else milliseconds
     return max(index or 0, await streams.index_at(name, partition, at_ms))
 

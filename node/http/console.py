@@ -277,7 +277,7 @@ class Console:
         now = self._clock.monotonic()
         if not pace.admits(now):
             raise RequestError("console.busy", "Too many tickets were tried: wait a minute")
-        body = await json_body(request, dict[str, str], 'Send {"ticket": "..."}', 4_096)
+        body = await json_body(request, dict[str, str], 'Send {"ticket": "..."}')
         self._sweep()
         found = self._tickets.pop(_hash(body.get("ticket", "")), None)
         if found is None or not self._access.administers(found.principal):

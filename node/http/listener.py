@@ -31,9 +31,6 @@ from rillnode.node.plugin import Asked, Document
 from rillnode.node.tls import tls_context
 from rillnode.transports.web_server import WebServer, listen_web
 
-BODY_BYTES_MAX: Final = 4_096
-"""Largest body of a route probe."""
-
 
 class Path(NamedTuple):
     """A path, what it tells, and whether that is data (see `Gate`)."""
@@ -162,7 +159,7 @@ class StatusSite:
 
     def app(self) -> web.Application:
         """The application, to be served by any aiohttp runner."""
-        app = web.Application(middlewares=[answered], client_max_size=BODY_BYTES_MAX)
+        app = web.Application(middlewares=[answered])
         app.cleanup_ctx.append(self._running)
         app.on_shutdown.append(self._end)
         add_health(app, self._node)
@@ -294,7 +291,7 @@ class StatusSite:
     async def _route(self, request: web.Request) -> web.Response:
         self._gate.check(request)
         text = 'Send {"route": "peer/core;echo"}'
-        asked = await json_body(request, dict[str, str], text, BODY_BYTES_MAX)
+        asked = await json_body(request, dict[str, str], text)
         self._check_ready()
         if self._probing.locked():
             raise RequestError("route.busy", "Another route is being tried")

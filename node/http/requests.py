@@ -17,6 +17,9 @@ CHUNK_SECONDS: Final = 10.0
 BODY_SECONDS: Final = 300.0
 """How long all of it may take."""
 
+JSON_BYTES_MAX: Final = 16_384
+"""Bytes of a body that is JSON, where nothing else is said."""
+
 _RANGES_MAX: Final = 64
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _WEIGHT: Final = re.compile(r"q=([01](?:\.[0-9]{0,3})?)")
@@ -134,7 +137,9 @@ def decoded(body: bytes, kind: type[T], text: str) -> T:
         raise RequestError("http.body", text) from None
 
 
-async def json_body(request: web.Request, kind: type[T], text: str, bytes_max: int) -> T:
+async def json_body(
+    request: web.Request, kind: type[T], text: str, bytes_max: int = JSON_BYTES_MAX
+) -> T:
     """A body that is JSON of a kind.
 
     Raises:

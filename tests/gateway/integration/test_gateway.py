@@ -297,7 +297,7 @@ async def test_other_work_is_done_while_many_entries_are_read(site: Site) -> Non
     lines = {"Content_Type": LINES}
     async with counted_by_loop_turn(InputReader, "feed") as fed:
         assert (await site.writer.push("s", b"\n" * 1_000_000, **lines)).body == placed()
-    assert fed.total >= 1_000_000 // bodies.PIECE_BYTES
+    assert fed.total >= 1_000_000 // bodies.TURN_BYTES
     assert fed.most == 1
     async with counted_by_loop_turn(Stream, "push_nowait") as pushed:
         assert (await site.writer.push("s", b"1\n" * 5_000, **lines)).status == 200
@@ -305,6 +305,15 @@ async def test_other_work_is_done_while_many_entries_are_read(site: Site) -> Non
     async with counted_by_loop_turn(plugin, "line") as told:
         assert len((await site.reader.get("/streams/s?limit=5000")).body) == 5_000
     assert (told.total, told.most) == (5_000, bodies.TURN_ENTRIES)
+    cbor = {"Accept": "application/cbor"}
+    async with counted_by_loop_turn(plugin, "encode_entry") as told:
+        assert len((await site.reader.get("/streams/s?limit=5000", **cbor)).body) > 5_000
+    assert (told.total, told.most) == (5_000, bodies.TURN_ENTRIES)
+    large = [b'["%s"]' % (b"x" * 500_000)] * 4
+    await (await site.node.stream("large")).push_many(large)
+    async with counted_by_loop_turn(plugin, "line") as told:
+        assert len((await site.reader.get("/streams/large")).body) == 4
+    assert (told.total, told.most) == (4, 1)
     event = msgspec.json.encode({"specversion": "1.0", "id": "7", "source": "/", "type": "t"})
     batch = b"[" + b",".join([event] * 500) + b"]"
     async with counted_by_loop_turn(events, "read_structured") as decoded:
@@ -580,7 +589,7 @@ def test_bodies_are_bounded_in_bytes_entries_and_time(
 ) -> None:
     monkeypatch.setattr(requests, "CHUNK_SECONDS", 0.3)
     monkeypatch.setattr(plugin, "PUSH_ENTRIES_MAX", 10)
-    monkeypatch.setattr(plugin, "WINDOW_BYTES", 1_000_000)
+    monkeypatch.setattr(plugin, "HELD_BYTES", 1_000_000)
 
     async def raw(site: Site, head: str, body: bytes = b"") -> bytes:
         host, port = site.base.removeprefix("http://").split(":")

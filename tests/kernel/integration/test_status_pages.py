@@ -526,7 +526,7 @@ async def test_a_route_is_tried_hop_by_hop(node: Node, session: aiohttp.ClientSe
     ("headers", "body", "status", "code"),
     [
         ("Content-Length: 20", b'{"route"', 408, "http.slow"),
-        ("Content-Length: 5000", b" " * 5_000, 413, "http.too_large"),
+        ("Content-Length: 50000", b" " * 5_000, 413, "http.too_large"),
         ("Content-Length: 3\r\nContent-Encoding: gzip", b"abc", 415, "http.type"),
         ("Content-Length: 2", b"[]", 400, "http.body"),
     ],
