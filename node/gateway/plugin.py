@@ -54,7 +54,7 @@ SLOW_SECONDS: Final = 2.0
 """How long the readers of tails have to take what is left when the node stops."""
 
 BLOCK_ENTRIES: Final = 1_024
-"""Entries that are pushed before the loop turns: they travel together."""
+"""Entries that are pushed, or told of, before the loop turns: they travel together."""
 
 HEADER: Final = "rillnode-header-"
 
@@ -217,10 +217,10 @@ class Gateway(PlugIn):
         except RillnodeError as error:
             with suppress(RillnodeError):
                 await _settle(placed)
-            if any(stored := _indexes(placed)):
+            if any(stored := await _indexes(placed)):
                 error.context["indexes"] = stored
             raise
-        return json_answer({"indexes": _indexes(placed)})
+        return json_answer({"indexes": await _indexes(placed)})
 
     # Reading ---------------------------------------------------------------------------------
 
@@ -319,15 +319,16 @@ class Gateway(PlugIn):
 
 async def _settle(placed: Iterable[_Placed]) -> None:
     """Wait until all that was pushed is durable; RillnodeError: the first that was refused."""
-    if futures := [future for _, future in placed]:
-        await asyncio.wait(futures)
-    for future in futures:
+    for _, future in placed:  # one by one: thousands that are told together hold up the loop
+        with suppress(RillnodeError):
+            await future
+    for _, future in placed:
         future.result()
 
 
-def _indexes(placed: Iterable[_Placed]) -> list[dict[str, int] | None]:
+async def _indexes(placed: Iterable[_Placed]) -> list[dict[str, int] | None]:
     """Where each entry is; None: it was refused. All are settled."""
     return [
         None if future.exception() else {"partition": partition, "index": future.result()}
-        for partition, future in placed
+        async for partition, future in in_turns(placed, BLOCK_ENTRIES)
     ]

@@ -97,18 +97,16 @@ class Tail:
         """
         # A reader that loses its connection before the first entry goes on from here.
         await response.write(f"retry: {RETRY_MILLISECONDS}\nid: {self._asked.text}\n\n".encode())
-        asker, renewed_at = self._asked.asker, time.monotonic()
+        asker, renew_at = self._asked.asker, time.monotonic() + RENEWAL * self._keys.seconds
         while True:
-            left = BEAT_SECONDS
-            if asker.ticket:
-                left = max(0.0, renewed_at + RENEWAL * self._keys.seconds - time.monotonic())
+            left = max(0.0, renew_at - time.monotonic()) if asker.ticket else BEAT_SECONDS
             entries: list[Entry] = []
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, BEAT_SECONDS)):
                     entries = await self.follower.batch()
             self._check()
             if not left:
-                renewed_at = time.monotonic()
+                renew_at = time.monotonic() + RENEWAL * self._keys.seconds
                 self._keys.renew(asker.ticket)
                 again = self._keys.ticket(asker, self._asked.stream.name)
                 await response.write(event("ticket", again))
