@@ -674,8 +674,9 @@ async def read_page(
     """
     if index >= until:
         return Page([], index, more=False)
-    session, created_at = stream._session, stream.created_at
-    address, number = stream._address(partition), session.next_id()
+    session = stream._session  # pyright: ignore[reportPrivateUsage]
+    address = stream._address(partition)  # pyright: ignore[reportPrivateUsage]
+    number, created_at = session.next_id(), stream.created_at
     request: native.Request
     response: native.BlocksResponse | native.FoundResponse
     if where:
