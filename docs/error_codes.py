@@ -282,14 +282,14 @@ def _called(call: ast.Call) -> str:
 
 
 def _error_classes(modules: list[ast.Module]) -> set[str]:
-    """The tree below `RillnodeError`, and what the `http` listener refuses with."""
+    """The tree below `RillnodeError`."""
     bases = {
         node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
         for module in modules
         for node in ast.walk(module)
         if isinstance(node, ast.ClassDef)
     }
-    found = {_BASE, "Refusal"}
+    found = {_BASE}
     while more := {name for name, of in bases.items() if of & found} - found:
         found |= more
     return found

@@ -147,8 +147,8 @@ _HTTP_INTRO: Final = """# HTTP
 
 What the `http` listener serves. Nothing is cached, and nothing changes the node but [commands in an
 admin session](#commands). Documents are JSON objects; later versions may add keys. Names of streams
-in paths are percent-encoded, slashes included. Errors are JSON objects with `error` (a
-[code](errors.md)), `text`, and `next`, what helps. Plug-ins may add documents below
+in paths are percent-encoded, slashes included. Errors are JSON objects with `status`,
+[`code`](errors.md), `text`, and `next`, what helps. Plug-ins may add documents below
 `/v1/plugins/NAME/`; `/v1` lists them, too.
 
 Data, as opposed to figures, is for programs of the same machine, or for clients that send the token
@@ -343,7 +343,6 @@ _CLASSES: Final = {
     "NodeFailed": ("a node cannot go on", "start it again; see its log"),
     "ConfigError": ("a configuration or a file cannot be used", "correct what the text names"),
     "BackupError": ("a backup could not be made or read", "the text says what to do"),
-    "Refusal": ("the `http` listener does not answer a request", "the text says what to send"),
 }
 
 

@@ -6,31 +6,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import rillnode
+from rillnode.codecs.errors import RequestError
 from rillnode.codecs.gateway.events import BATCH, STRUCTURED
 from rillnode.node.gateway.bodies import LINES
-from rillnode.node.gateway.door import CBOR, EVENTS, PULL_LIMIT_MAX, ROUTES, STATUSES
-from rillnode.node.http import api
+from rillnode.node.gateway.plugin import CBOR, PULL_LIMIT_MAX, ROUTES, STATUSES
+from rillnode.node.http import answers
+from rillnode.node.http.answers import EVENTS, status_of
 
 Schema = Mapping[str, Any]
-
-HTTP_STATUSES: Final = {
-    "client.time": 400,
-    "http.accept": 406,
-    "http.body": 400,
-    "http.broken": 400,
-    "http.length": 411,
-    "http.name": 400,
-    "http.number": 400,
-    "http.origin": 403,
-    "http.repeated": 400,
-    "http.slow": 408,
-    "http.too_large": 413,
-    "http.type": 415,
-    "where.depth": 400,
-    "where.length": 400,
-    "where.syntax": 400,
-}
-"""What is wrong with a request itself."""
 
 
 class Operation(NamedTuple):
@@ -113,9 +96,9 @@ PARAMETERS: Final[Mapping[str, tuple[str, Schema, str]]] = {
     "where": (
         "query",
         _text(),
-        "What entries have to meet, such as `mag > 5 and not place.test`. At most 10,000 entries "
-        "are looked at for an answer, so it may have less than `limit`: go on at `Rillnode-Next`, "
-        "which stays the same at the end.",
+        "What entries have to meet, such as `mag > 5 and not place.test`. Some 32,000 entries, or "
+        "4 MiB of them, are looked at for an answer, so it may have less than `limit`: go on at "
+        "`Rillnode-Next`, which stays the same at the end.",
     ),
     "limit": (
         "query",
@@ -283,7 +266,8 @@ def _operation(path: str, handler: str, one: Operation) -> dict[str, Any]:
         found["requestBody"] = {"required": True, "content": _content(one.takes)}
     codes: dict[int, set[str]] = {}
     for code in (*_ALWAYS, *one.codes):
-        codes.setdefault((HTTP_STATUSES | api.STATUSES | STATUSES)[code], set()).add(code)
+        status = status_of(RequestError(code, ""), answers.STATUSES | STATUSES)
+        codes.setdefault(status, set()).add(code)
     problem = _content({"application/problem+json": {"$ref": "#/components/schemas/Problem"}})
     for status, same in sorted(codes.items()):
         text = ", ".join(f"`{code}`" for code in sorted(same))

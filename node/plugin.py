@@ -135,7 +135,7 @@ class Document(NamedTuple):
             one part.
         text: what the document tells, for the list at `/v1`.
         answer: makes it: an object as JSON has it. A RequestError that it raises is answered with
-            400, its code and its text.
+            its code and text, and the code's HTTP status, which is 400 where the kernel has none.
         is_data: it is not for all who reach the listener, but for programs of the same machine, or
             for clients that send the token of `[http] token_file`.
     """

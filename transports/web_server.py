@@ -176,7 +176,7 @@ class _Requests(web.RequestHandler):
         code, text, step = _FAILED if status >= 500 else _NO_REQUEST
         if isinstance(exc, LineTooLong) or "Too many headers" in str(exc):
             status, (code, text, step) = 431, _HEADERS
-        told = {"error": code, "status": status, "code": code, "text": text, "next": step}
+        told = {"status": status, "code": code, "text": text, "next": step}
         body, media = json.dumps(told).encode(), "application/problem+json"
         answer = web.Response(body=body, status=status, content_type=media)
         answer.force_close()

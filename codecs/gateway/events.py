@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from msgspec import DecodeError, Raw
+from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.limits import HEADERS_MAX
+from rillnode.codecs.limits import ENTRY_BYTES_MAX, HEADERS_MAX
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
@@ -25,7 +25,19 @@ _NEEDED: Final = ("id", "source", "specversion", "type")
 _NAME: Final = re.compile(r"[a-z0-9]{1,64}", re.ASCII)
 _JSON: Final = re.compile(r"[^/;\s]+/(?:json|[^/;\s]+\+json)\s*(?:;.*)?", re.ASCII | re.DOTALL)
 
+EVENT_BYTES_MAX: Final = 2 * ENTRY_BYTES_MAX
+"""Bytes of an event as JSON. Own choice: in so many there are not too many names to look at."""
+
 T = TypeVar("T")
+
+
+class _Item(Struct):
+    """All that is kept of an event when a batch is first read, which ends at anything else."""
+
+    specversion: str
+
+
+_ITEMS: Final = Decoder(list[_Item])
 _OBJECT: Final = Decoder(dict[str, Raw])
 _ATTRIBUTE: Final = Decoder(str | bool | int | None)
 
@@ -45,6 +57,8 @@ def is_json(content_type: str) -> bool:
 
 def read_structured(body: bytes) -> Event:
     """Read one event, whose JSON data is kept as its text stands; RequestError: it is none."""
+    if len(body) > EVENT_BYTES_MAX:
+        raise RequestError("entries.size", f"An event has at most {EVENT_BYTES_MAX:,} bytes")
     members = _decoded(_OBJECT, body, "A CloudEvents message is a JSON object")
     data, encoded = members.pop("data", None), members.pop("data_base64", None)
     if len(members) > HEADERS_MAX:
@@ -65,14 +79,16 @@ def read_structured(body: bytes) -> Event:
     return _event(attributes, content)
 
 
-def read_batch(body: bytes) -> Iterator[Event]:
+def read_batch(body: bytes, events_max: int) -> Iterator[Event]:
     """Read a batch of events one by one, of which each must be one; RequestError: it is none."""
-    found = _decoded(Decoder(list[Raw]), body, "A batch of CloudEvents is a JSON array")
-    for place, raw in enumerate(found):
+    text = "A batch of CloudEvents is a JSON array of events"
+    if len(_decoded(_ITEMS, body, text)) > events_max:
+        raise RequestError("entries.many", f"A batch has at most {events_max:,} events")
+    for place, raw in enumerate(_decoded(Decoder(list[Raw]), body, text)):
         try:
             yield read_structured(bytes(raw))
         except RequestError as error:
-            raise _wrong(f"Event {place} of the batch: {error.text}") from None
+            raise RequestError(error.code, f"Event {place} of the batch: {error.text}") from None
 
 
 def read_binary(headers: Iterable[tuple[str, str]], content_type: str, body: bytes) -> Event:
@@ -113,8 +129,8 @@ def _decoded(decoder: Decoder[T], body: bytes | Raw, text: str) -> T:
     try:
         str(body, "utf-8")  # what is passed over as raw is not looked at so closely
         return decoder.decode(body)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        raise _wrong(text) from None
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _wrong(f"{text}: {error}") from None
 
 
 def _wrong(text: str) -> RequestError:

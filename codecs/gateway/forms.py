@@ -6,15 +6,17 @@ since 1970; without it, it is of whichever has the name.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.routing.cbor_items import Value, encode_array, encode_value
+from rillnode.codecs.routing.cbor_items import Value, encode_value
 
-_INDEX: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
-_PART: Final = re.compile(r"([0-9]{1,4}):([0-9]{1,18})", re.ASCII)
+_PART: Final = "[0-9]{1,4}:[0-9]{1,18}"
+_POSITION: Final = re.compile(
+    rf"((?P<index>[0-9]{{1,18}})|(?P<parts>{_PART}(,{_PART})*))(@(?P<created>[0-9]{{1,18}}))?"
+)
 
 
 def position_text(position: Mapping[int, int], created_at: int, *, plain: bool) -> str:
@@ -25,12 +27,10 @@ def position_text(position: Mapping[int, int], created_at: int, *, plain: bool) 
         created_at: of the stream.
         plain: it is understood which the only partition is.
     """
-    if not position:
-        return ""
+    texts = [f"{partition}:{index}" for partition, index in position.items()]
     if plain and len(position) == 1:
-        return f"{next(iter(position.values()))}@{created_at}"
-    text = ",".join(f"{partition}:{index}" for partition, index in position.items())
-    return f"{text}@{created_at}"
+        texts = [str(index) for index in position.values()]
+    return f"{','.join(texts)}@{created_at}" if texts else ""
 
 
 def read_position(text: str, partitions: Collection[int], created_at: int) -> dict[int, int]:
@@ -47,42 +47,26 @@ def read_position(text: str, partitions: Collection[int], created_at: int) -> di
     Raises:
         RequestError: `gateway.position`, it is none; `stream.removed`, it is one in another stream.
     """
-    place, names_stream, created = text.partition("@")
-    if names_stream:
-        if not _INDEX.fullmatch(created):
-            raise _no_position()
-        if int(created) != created_at:
-            text = "The stream that this position is in was removed; another has its name now"
-            raise RequestError("stream.removed", text)
-    if _INDEX.fullmatch(place):
-        return {min(partitions): int(place)}
-    found: dict[int, int] = {}
-    for part in place.split(","):
-        match = _PART.fullmatch(part)
-        partition = int(match[1]) if match else -1
-        if match is None or partition in found or partition not in partitions:
-            raise _no_position()
-        found[partition] = int(match[2])
+    match = _POSITION.fullmatch(text)
+    if match and match["created"] and int(match["created"]) != created_at:
+        text = "The stream that this position is in was removed; another has its name now"
+        raise RequestError("stream.removed", text)
+    if match and match["index"]:
+        return {min(partitions): int(match["index"])}
+    parts = [part.split(":") for part in match["parts"].split(",")] if match else []
+    found = {int(partition): int(index) for partition, index in parts}
+    if not found or len(found) < len(parts) or not found.keys() <= {*partitions}:
+        text = "A position is `17`, or `0:17,1:4`, of partitions that are asked for, each once"
+        raise RequestError("gateway.position", f"{text}, and `@` with when the stream was created")
     return found
 
 
-def _no_position() -> RequestError:
-    text = (
-        "A position is `17`, or `0:17,1:4`, of partitions that are asked for, each once, and `@` "
-        "behind it with when the stream was created"
-    )
-    return RequestError("gateway.position", text)
-
-
-def encode_entries(entries: Iterable[Entry]) -> bytes:
-    """Entries as CBOR: maps, in which data, key and headers are bytes, in an array."""
-    return encode_array(encode_value(_fields(entry)) for entry in entries)
-
-
-def _fields(entry: Entry) -> Mapping[str, Value]:
+def encode_entry(entry: Entry) -> bytes:
+    """An entry as CBOR: a map, in which data, key and headers are bytes."""
     fields: dict[str, Value] = {
         "partition": entry.partition, "index": entry.index, "received_at": entry.received_at,
         "kind": entry.kind.name.lower(), "data": entry.data,
     }  # fmt: skip
     more = {"key": entry.key, "headers": entry.headers}
-    return {**fields, **{name: value for name, value in more.items() if value not in (None, {})}}
+    fields.update((name, value) for name, value in more.items() if value not in (None, {}))
+    return encode_value(fields)

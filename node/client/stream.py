@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from weakref import WeakSet
 
 from rillnode.actors.core.queues.names import queue_address
-from rillnode.actors.log import Retention
+from rillnode.actors.log import INDEX_MAX, Retention
 from rillnode.codecs import arguments, native
-from rillnode.codecs.entries import Block, Entry, NewEntry, entries_of
+from rillnode.codecs.entries import Entry, NewEntry, entries_of
 from rillnode.codecs.errors import ConsumerError, RequestError
 from rillnode.codecs.keyed import Headers, Key, partition_of
 from rillnode.codecs.times import Time, milliseconds_of
@@ -123,20 +123,21 @@ class Stream:
     Attributes:
         name: its name.
         partitions: number of its partitions, as of when it was opened.
+        created_at: when it was made, as of `StreamInfo`: a later one of the name is another stream.
     """
 
     # An application may have very many, most of which are only pushed to: they are made of as few
     # objects as possible, all of which the garbage collector looks at again and again.
     __slots__ = (
-        "__weakref__", "_addresses", "_consumers", "_created_at", "_first_producer", "_producers",
-        "_queues", "_session", "name", "partitions",
+        "__weakref__", "_addresses", "_consumers", "_first_producer", "_producers", "_queues",
+        "_session", "created_at", "name", "partitions",
     )  # fmt: skip
 
     def __init__(self, session: Session, info: native.StreamInfo) -> None:
         self.name = info.name
         self.partitions = len(info.partitions)
         self._session = session
-        self._created_at = info.created_at
+        self.created_at = info.created_at
         self._addresses = tuple([partition.address for partition in info.partitions])
         self._first_producer: Producer | None = None  # of partition 0
         # Of each there was none yet.
@@ -314,7 +315,7 @@ class Stream:
                 condition.
             StreamRemoved: `stream.removed`, it was removed, and another has its name.
         """
-        address = self._address(partition)
+        self._address(partition)  # refuses at once a number that is none
         arguments.whole("limit", limit)
         if arguments.text("where", where):
             Where(where)  # refuses at once what is no condition
@@ -322,52 +323,19 @@ class Stream:
             index = _before_end((await self._extents())[partition], index)
         if start is not None:
             index = max(index, await self.index_at(start, partition=partition))
-        if until is not None:
-            until = (
-                arguments.whole("until", until)
-                if isinstance(until, int)
-                else await self.index_at(until, partition=partition)
-            )
-            limit = min(limit, until - index)
-        if where:
-            end = 2**64 - 1 if until is None else until
-            return await self._search(where, index, end, limit, partition)
+        if until is None:
+            end = INDEX_MAX
+        elif isinstance(until, int):
+            end = arguments.whole("until", until)
+        else:
+            end = await self.index_at(until, partition=partition)
         found: list[Entry] = []
-        while len(found) < limit:
-            request = native.ReadRequest(
-                self._session.next_id(), index, limit - len(found), READ_BYTES, self._created_at
-            )
-            response = await self._session.request(address, request, native.BlocksResponse)
-            index = max(index, response.first_index)
-            for item in response.blocks:
-                block = Block(item.first_index, item.value)
-                until = index + limit - len(found)
-                entries = entries_of(block, partition=partition, first=index, until=until)
-                found += entries
-                index += len(entries)
-            if not response.blocks or index >= response.next_index:
-                break
-        return found
-
-    async def _search(
-        self, where: str, index: int, until: int, limit: int, partition: int
-    ) -> list[Entry]:
-        """Have the node look for what meets a condition, until there is enough or no more."""
-        address = self._address(partition)
-        found: list[Entry] = []
-        while len(found) < limit and index < until:
-            request = native.SearchRequest(
-                self._session.next_id(),
-                index,
-                until,
-                limit - len(found),
-                where,
-                self._created_at,
-            )
-            response = await self._session.request(address, request, native.FoundResponse)
-            for block in native.blocks_of(response):
-                found += entries_of(block, partition=partition)
-            index, until = response.reached, min(until, response.next_index)
+        more = True
+        while more and len(found) < limit:
+            left = limit - len(found)
+            page = await read_page(self, partition, index, left, until=end, where=where)
+            found += page.entries
+            index, more = page.next_index, page.more
         return found
 
     async def index_at(self, time: Time, *, partition: int = 0) -> int:
@@ -485,7 +453,7 @@ class Stream:
         if consumers is None:
             consumers = self._consumers = set()
             self._session.to_close.add(self)
-        terms = Terms(self._created_at, described, save_seconds, consumers)
+        terms = Terms(self.created_at, described, save_seconds, consumers)
         feed: Feed[Entry]
         lapsed: Callable[[], bool] | None = None
         if group:
@@ -545,7 +513,7 @@ class Stream:
             queue_address(self.name, arguments.text("queue", queue)),
             name=queue,
             stream=self.name,
-            created_at=self._created_at,
+            created_at=self.created_at,
             attempts=attempts,
             visibility_seconds=visibility_seconds,
             in_flight=in_flight,
@@ -575,7 +543,7 @@ class Stream:
 
         async def find() -> list[Wanted]:
             return [
-                Wanted(self._address(partition), partition, index, self._created_at, where)
+                Wanted(self._address(partition), partition, index, self.created_at, where)
                 for partition, index in (await begin(chosen)).items()
             ]
 
@@ -597,8 +565,7 @@ class Stream:
                 extents = await self._extents()
                 return {partition: extents[partition].next_index for partition in chosen}
             if isinstance(start, datetime | timedelta):
-                indexes = [self.index_at(start, partition=partition) for partition in chosen]
-                return dict(zip(chosen, await asyncio.gather(*indexes), strict=True))
+                return await indexes_at(self, start, chosen)
             if isinstance(start, int) and start < 0:
                 extents = await self._extents()
                 return {one: _before_end(extents[one], start) for one in chosen}
@@ -660,6 +627,75 @@ async def describe(session: Session, name: str) -> native.StreamInfo:
     request = native.DescribeRequest(session.next_id(), name)
     response = await session.request(b"stream", request, native.StreamResponse)
     return response.stream
+
+
+async def indexes_at(stream: Stream, time: Time, partitions: Iterable[int]) -> dict[int, int]:
+    """The index of each partition's first entry that came at a time or later, as `index_at`."""
+    chosen = [*partitions]
+    found = await asyncio.gather(*(stream.index_at(time, partition=one) for one in chosen))
+    return dict(zip(chosen, found, strict=True))
+
+
+class Page(NamedTuple):
+    """The entries of one answer.
+
+    Attributes:
+        entries: those that are wanted, ascending.
+        next_index: where to go on.
+        more: whether something was there as the node answered.
+    """
+
+    entries: list[Entry]
+    next_index: int
+    more: bool
+
+
+async def read_page(
+    stream: Stream,
+    partition: int,
+    index: int,
+    limit: int,
+    *,
+    until: int = INDEX_MAX,
+    where: str = "",
+) -> Page:
+    """Ask the node once for entries of a partition, as many as one answer has.
+
+    Args:
+        stream: the stream.
+        partition: whose entries.
+        index: the lowest index wanted.
+        limit: how many entries at most.
+        until: the index before which they are.
+        where: only those that meet this condition, of some thousand that the node looks at.
+
+    Raises:
+        RequestError: the node refused it.
+    """
+    if index >= until:
+        return Page([], index, more=False)
+    session = stream._session  # pyright: ignore[reportPrivateUsage]
+    address = stream._address(partition)  # pyright: ignore[reportPrivateUsage]
+    number, created_at = session.next_id(), stream.created_at
+    request: native.Request
+    response: native.BlocksResponse | native.FoundResponse
+    if where:
+        request = native.SearchRequest(number, index, until, limit, where, created_at)
+        response = await session.request(address, request, native.FoundResponse)
+    else:
+        wanted = min(limit, until - index)
+        request = native.ReadRequest(number, index, wanted, READ_BYTES, created_at)
+        response = await session.request(address, request, native.BlocksResponse)
+    first = max(index, response.first_index)
+    end = min(until, response.next_index)
+    found: list[Entry] = []
+    for block in native.blocks_of(response):
+        behind = min(until, max(first, block.first_index) + limit - len(found))
+        found += entries_of(block, partition=partition, first=first, until=behind)
+        first = found[-1].index + 1 if found else first
+    if isinstance(response, native.FoundResponse):
+        first = max(first, response.reached)
+    return Page(found, first, more=index < first < end)
 
 
 class _Following(Opened):

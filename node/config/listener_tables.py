@@ -1,6 +1,5 @@
 """Defines what the tables of listeners have in common."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -23,11 +22,6 @@ class ApiKeyTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     name: Annotated[Name, Meta(examples=["dashboard"])]
     hash: Annotated[KeyHex, Meta(examples=["00" * 32])]
-
-    @staticmethod
-    def names(tables: "Iterable[ApiKeyTable]") -> dict[str, str]:
-        """Who holds the keys, by their hashes."""
-        return {table.hash: table.name for table in tables}
 
 
 class Listener(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,7 +6,6 @@ A body may hold so many entries that the loop has to turn while they are read.
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 from aiohttp import web
@@ -17,18 +16,15 @@ from rillnode.codecs.gateway.events import Event
 from rillnode.node.client.producer import new_entry
 from rillnode.node.entry_lines import InputReader, key_in
 from rillnode.node.http import requests
-from rillnode.node.http.answers import Refusal
 
 LINES: Final = ("application/x-ndjson", "application/jsonl")
 
 PUSH_ENTRIES_MAX: Final = 65_536
 """Entries of one request. Own choice: its answer has so many indexes."""
 
-PIECE_BYTES: Final = 8_192
-"""Bytes of lines that are read before the loop turns: they may be entries of a byte."""
-
 TURN_ENTRIES: Final = 64
-"""Entries that are read or told before the loop turns."""
+TURN_BYTES: Final = 8_192
+"""Entries, or bytes of lines and entries, that are read or told before the loop turns."""
 
 T = TypeVar("T")
 
@@ -42,28 +38,17 @@ async def batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Ev
         bytes_max: how large the body may be.
 
     Raises:
-        Refusal: as `chunks` of `rillnode.node.http.requests`; 415, it is of no type that is taken;
-            400, it is not what its type says.
-        RequestError: `entries.many`, it has more than `PUSH_ENTRIES_MAX`; an entry cannot be one.
+        RequestError: as `media_type` and `chunks` of `rillnode.node.http.requests`; `http.body`,
+            `input.format` or `gateway.event`, it is not what its type says; an entry cannot be one.
     """
-    count = 0
-    async for batch in _batches(request, bytes_max):
-        count += len(batch)
-        if count > PUSH_ENTRIES_MAX:
-            text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
-            raise RequestError("entries.many", text)
-        yield batch
-
-
-async def _batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Event]]:
     media, body = requests.media_type(request), requests.chunks(request, bytes_max)
     if media in LINES:
         reader, path = InputReader("json"), request.query.get("key_field")
         key_of: Any = None if path is None else partial(key_in, path, reader)
         async for chunk in body:
             batch = list[Event]()
-            async for at in in_turns(range(0, len(chunk), PIECE_BYTES), 1):
-                piece = reader.feed(chunk[at : at + PIECE_BYTES])
+            async for at in in_turns(range(0, len(chunk), TURN_BYTES), 1):
+                piece = reader.feed(chunk[at : at + TURN_BYTES])
                 batch += [Event(one, {}, key_of and key_of(one)) for one in piece]
             yield batch
         yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
@@ -71,12 +56,11 @@ async def _batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[E
     ours = media in (events.STRUCTURED, events.BATCH)
     if media.startswith(("multipart/", "application/cloudevents")) and not ours:
         text = f"Send one entry, {LINES[0]}, {events.STRUCTURED} or {events.BATCH}"
-        raise Refusal(415, "http.type", text)
+        raise RequestError("http.type", text)
     content = b"".join([chunk async for chunk in body])
     content_type = request.headers.get("Content-Type", "")
     if media == events.BATCH:
-        found = islice(events.read_batch(content), PUSH_ENTRIES_MAX + 1)
-        yield [one async for one in in_turns(found)]
+        yield [one async for one in in_turns(events.read_batch(content, PUSH_ENTRIES_MAX))]
     elif media == events.STRUCTURED:
         yield [events.read_structured(content)]
     else:

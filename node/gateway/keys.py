@@ -1,4 +1,4 @@
-"""Finds out who asks: the holder of an API key, or of a ticket made by one, or anybody."""
+"""Finds out who asks, and may: the holder of an API key, or of a ticket made by one, or anybody."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -8,10 +8,13 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from rillnode.actors.core.access import ANONYMOUS
-from rillnode.actors.ports import Clock, Entropy
+from rillnode.actors.core.access import ANONYMOUS, Verb
+from rillnode.actors.core.refusals import not_granted
+from rillnode.actors.core.streams.context import StreamContext
 from rillnode.codecs.api_keys import API_KEY, hash_of
 from rillnode.codecs.errors import RequestError
+from rillnode.codecs.limits import NAME_BYTES_MAX
+from rillnode.node.entry_lines import iso_time
 
 _NONCE_BYTES: Final = 12
 _RENEWED_MAX: Final = 16_384
@@ -30,17 +33,16 @@ class Keys:
     """The API keys and tickets of one node, which has a secret; `names` are by keys' hashes.
 
     A ticket is kept nowhere: it is sealed by a key of the node's, and so outlives a restart. It is
-    void as soon as its API key is, or after so many seconds.
+    void as soon as its API key is, or after `seconds`.
     """
 
     def __init__(
-        self, names: dict[str, str], secret: bytes, seconds: float, clock: Clock, entropy: Entropy
+        self, names: dict[str, str], secret: bytes, seconds: float, streams: StreamContext
     ) -> None:
         self.names = names
+        self.seconds = seconds
         self._seal = AESGCM(hmac.digest(secret, b"rillnode gateway tickets", "sha256"))
-        self._milliseconds = round(seconds * 1_000)
-        self._clock = clock
-        self._entropy = entropy
+        self._access, self._clock, self._entropy = streams.access, streams.clock, streams.entropy
         self._renewed: dict[str, int] = {}
 
     def holder(self, header: str | None) -> Asker:
@@ -58,13 +60,21 @@ class Keys:
         if asker.key_hash and asker.principal != API_KEY + self.names.get(asker.key_hash, ""):
             raise RequestError("gateway.key", "The API key was taken back")
 
-    def ticket(self, asker: Asker, stream: str) -> tuple[str, int]:
-        """Make a ticket to read one stream; returns it, and until when it is good."""
-        expires_at = self._clock.now_ms() + self._milliseconds
+    def check_right(self, asker: Asker, verb: Verb, stream: str) -> None:
+        """Refuse who may not; who may do nothing with a stream is told as if it were not there."""
+        self.check(asker)
+        verbs = self._access.verbs(asker.principal, stream)
+        if verb not in verbs:
+            refusal = not_granted("stream.unknown", asker.principal, verb, stream[:NAME_BYTES_MAX])
+            raise RequestError("gateway.right", refusal.text) if verbs else refusal
+
+    def ticket(self, asker: Asker, stream: str) -> dict[str, str]:
+        """Make a ticket to read one stream; it is told with the time until which it is good."""
+        expires_at = self._until()
         sealed = msgspec.json.encode((asker.principal, asker.key_hash, stream, expires_at))
         nonce = self._entropy(_NONCE_BYTES)
         ticket = urlsafe_b64encode(nonce + self._seal.encrypt(nonce, sealed, None))
-        return ticket.decode().rstrip("="), expires_at
+        return {"ticket": ticket.decode().rstrip("="), "expires_at": iso_time(expires_at)}
 
     def bearer(self, ticket: str, stream: str) -> Asker:
         """Who asks for a stream with a ticket; RequestError `gateway.ticket`: it is not good."""
@@ -84,10 +94,14 @@ class Keys:
 
     def renew(self, ticket: str) -> None:
         """Let a ticket in use be good for as long as a new one: a browser comes back with it."""
-        now_ms = self._clock.now_ms()
         self._renewed.pop(ticket, None)
-        self._renewed[ticket] = now_ms + self._milliseconds
+        self._renewed[ticket] = self._until()
+        now_ms = self._clock.now_ms()
         for first, until in tuple(self._renewed.items()):  # the oldest come first
             if until > now_ms and len(self._renewed) <= _RENEWED_MAX:
                 break
             del self._renewed[first]
+
+    def _until(self) -> int:
+        """The end of a ticket's time, in milliseconds since 1970, if that begins now."""
+        return self._clock.now_ms() + round(self.seconds * 1_000)

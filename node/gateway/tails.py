@@ -6,11 +6,10 @@ A tail follows with little credit, so that a slow reader costs its own connectio
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
-import msgspec
 from aiohttp import web
 
 from rillnode.actors.core.streams.context import stream_address
@@ -18,11 +17,12 @@ from rillnode.actors.log import StreamRecord
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.gateway.forms import position_text
-from rillnode.codecs.where import Where
 from rillnode.node.client.session import Session
+from rillnode.node.client.stream import Stream
 from rillnode.node.client.subscription import Follower, Wanted
 from rillnode.node.entry_lines import line_formatter
-from rillnode.node.gateway.keys import Asker
+from rillnode.node.gateway.keys import Asker, Keys
+from rillnode.node.http.answers import event
 
 BEAT_SECONDS: Final = 15.0
 """How often a tail with nothing to tell sends a comment, so that a lost reader is noticed."""
@@ -44,45 +44,34 @@ line: Final = line_formatter("json")
 class Asked(NamedTuple):
     """A request to read; `partitions` are how many there are, if all are asked for, else 0.
 
-    The position is in the stream of the name that was created at `created_at`. If entries have to
-    meet a condition, it is `where`.
+    Entries have to meet the condition `where`, if it is not empty.
     """
 
     asker: Asker
-    name: str
-    created_at: int
+    stream: Stream
     position: dict[int, int]
     partitions: int
-    where: Where | None = None
+    where: str = ""
 
     @property
     def text(self) -> str:
         """The position; plain, where it is understood which the only partition is."""
-        return position_text(self.position, self.created_at, plain=self.partitions <= 1)
+        return position_text(self.position, self.stream.created_at, plain=self.partitions <= 1)
 
 
 class Tail:
-    """One tail, which `session` follows, and whose position moves on with what is written.
+    """One tail, which `session` follows, and whose position moves on with what is written."""
 
-    `check` raises RillnodeError once its reader may not go on; `problem` is an error as it is told.
-    """
-
-    def __init__(
-        self,
-        asked: Asked,
-        session: Session,
-        check: Callable[[], object],
-        problem: Callable[[RillnodeError], object],
-    ) -> None:
+    def __init__(self, asked: Asked, session: Session, keys: Keys) -> None:
         self._asked = asked
-        self._check = check
-        self._problem = problem
+        self._keys = keys
+        # Refuses, if its reader may not go on.
+        self._check = partial(keys.check_right, asked.asker, "pull", asked.stream.name)
         window = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(asked.position))
         self.follower = Follower()
-        where = asked.where.text if asked.where else ""
         for one, index in asked.position.items():
-            address = stream_address(asked.name, one)
-            wanted = Wanted(address, one, index, asked.created_at, where, window)
+            address = stream_address(asked.stream.name, one)
+            wanted = Wanted(address, one, index, asked.stream.created_at, asked.where, window)
             self.follower.follow(session, wanted)
 
     def changed(self, change: object) -> None:
@@ -90,7 +79,7 @@ class Tail:
         asked = self._asked.partitions
         if (
             isinstance(change, StreamRecord)
-            and change.name == self._asked.name
+            and change.name == self._asked.stream.name
             and 1 <= asked < change.partitions
         ):
             self.follower.fail(come_again())
@@ -99,64 +88,45 @@ class Tail:
         except RillnodeError as error:
             self.follower.fail(error)
 
-    async def serve(
-        self, response: web.StreamResponse, ticket: Callable[[], object], seconds: float
-    ) -> None:
+    async def serve(self, response: web.StreamResponse) -> None:
         """Write what comes to a response that has begun, until its reader or the stream goes.
 
-        One that has come with a ticket, good for so many seconds, is sent others made by `ticket`.
+        Raises:
+            RillnodeError: why it ends.
+            ConnectionError: the reader has gone.
         """
-        try:
-            with suppress(ConnectionError):  # the reader has gone
-                try:
-                    await self._write(response, ticket, seconds)
-                except RillnodeError as error:
-                    await response.write(_event("problem", self._problem(error)))
-        finally:
-            self.follower.close()
-
-    async def _write(
-        self, response: web.StreamResponse, ticket: Callable[[], object], seconds: float
-    ) -> None:
         # A reader that loses its connection before the first entry goes on from here.
-        begin = f"retry: {RETRY_MILLISECONDS}\nid: {self._asked.text}\n\n"
-        await response.write(begin.encode())
-        ticketed, renewed_at = bool(self._asked.asker.ticket), time.monotonic()
+        await response.write(f"retry: {RETRY_MILLISECONDS}\nid: {self._asked.text}\n\n".encode())
+        asker, renew_at = self._asked.asker, time.monotonic() + RENEWAL * self._keys.seconds
         while True:
-            left = renewed_at + RENEWAL * seconds - time.monotonic() if ticketed else BEAT_SECONDS
+            left = max(0.0, renew_at - time.monotonic()) if asker.ticket else BEAT_SECONDS
             entries: list[Entry] = []
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(max(left, 0.0), BEAT_SECONDS)):
+                async with asyncio.timeout(min(left, BEAT_SECONDS)):
                     entries = await self.follower.batch()
             self._check()
-            if left <= 0.0:
-                renewed_at = time.monotonic()
-                await response.write(_event("ticket", ticket()))
+            if not left:
+                renew_at = time.monotonic() + RENEWAL * self._keys.seconds
+                self._keys.renew(asker.ticket)
+                again = self._keys.ticket(asker, self._asked.stream.name)
+                await response.write(event("ticket", again))
             elif not entries:
                 await response.write(b":\n")
-            for piece in self._pieces(entries):
-                # A large one in parts: what is not taken yet is copied by who sends it.
-                for at in range(0, len(piece), WRITE_BYTES):
-                    await response.write(piece[at : at + WRITE_BYTES])
-
-    def _pieces(self, entries: list[Entry]) -> Iterator[bytes]:
-        """Entries of a partition, as pieces to be written; each is let go of as it is told."""
-        written, size = list[bytes](), 0
-        entries.reverse()
-        while entries:
-            written.append(self._told(entries.pop()))
-            size += len(written[-1])
-            if size >= WRITE_BYTES or not entries:
-                piece = b"".join(written)
-                written, size = [], 0
-                yield piece
+            ready = bytearray()
+            entries.reverse()
+            while entries:
+                ready += self._told(entries.pop())
+                # In parts: what the reader has not taken is copied by who sends it.
+                while len(ready) >= WRITE_BYTES or (ready and not entries):
+                    await response.write(ready[:WRITE_BYTES])
+                    del ready[:WRITE_BYTES]
 
     def _told(self, entry: Entry) -> bytes:
         """An entry as an event, after what is missing before it; the position moves on."""
         position = self._asked.position
         gap = b""
-        if entry.index > (first := position[entry.partition]) and self._asked.where is None:
-            gap = _event("gap", {"partition": entry.partition, "from": first, "to": entry.index})
+        if entry.index > (first := position[entry.partition]) and not self._asked.where:
+            gap = event("gap", {"partition": entry.partition, "from": first, "to": entry.index})
         position[entry.partition] = entry.index + 1
         return b"%sid: %s\ndata: %s\n" % (gap, self._asked.text.encode(), line(entry))
 
@@ -164,8 +134,3 @@ class Tail:
 def come_again() -> RequestError:
     """Why a tail ends whose reader is to come again."""
     return RequestError("node.draining", "The node ends this tail: come again", retryable=True)
-
-
-def _event(name: str, document: object) -> bytes:
-    """An event that is no entry."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(document))

@@ -13,9 +13,9 @@ from aiohttp import web
 from rillnode.actors.core.streams.searching import SEARCH_BYTES, SEARCH_ENTRIES
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import CodecError, RequestError
-from rillnode.codecs.times import milliseconds_of, parse_time
+from rillnode.codecs.times import milliseconds_of
 from rillnode.codecs.where import Where
-from rillnode.node.http.answers import HEADERS, Refusal, number_of
+from rillnode.node.http.answers import HEADERS, number_of, time_of
 from rillnode.node.http.entries import entry_line, entry_row
 from rillnode.node.http.streams import ENTRIES_MAX, Streams
 
@@ -42,19 +42,16 @@ class Filter:
         query: `text`, in upper or lower case; `key`, exactly; `where`, as `codecs.where` has it.
 
     Raises:
-        Refusal: 400, it is none.
+        RequestError: it is none.
     """
 
     def __init__(self, query: Mapping[str, str]) -> None:
         text, key, where = (query.get(name, "") for name in ("text", "key", "where"))
         if max(len(text), len(key)) > TEXT_CHARS_MAX:
-            raise Refusal(400, "http.text", f"text and key have at most {TEXT_CHARS_MAX:,} letters")
+            raise RequestError("http.text", f"text and key have at most {TEXT_CHARS_MAX:,} letters")
         self._text = text.encode("utf-8", "surrogateescape").lower()
         self._key = key.encode("utf-8", "surrogateescape")
-        try:
-            self._where = Where(where) if where else None
-        except RequestError as error:
-            raise Refusal(400, error.code, error.text) from None
+        self._where = Where(where) if where else None
         self.empty: Final = not (text or key or where)
 
     def matches(self, entry: Entry) -> bool:
@@ -113,7 +110,7 @@ async def entries_document(
         now_ms: the time, against which `since=1h` is meant.
 
     Raises:
-        Refusal: there is no such stream or partition, or the query asks for what cannot be.
+        RequestError: there is no such stream or partition, or the query asks for what cannot be.
     """
     partition = number_of(query, "partition", 0)
     limit = min(number_of(query, "limit", ENTRIES_MAX), ENTRIES_MAX)
@@ -141,7 +138,7 @@ async def lines(
     """Entries as lines of JSON with all of their data, from where a query says or the first on.
 
     Raises:
-        Refusal: as `entries_document`.
+        RequestError: as `entries_document`.
     """
     partition = number_of(query, "partition", 0)
     limit = min(number_of(query, "limit", DOWNLOAD_ENTRIES_MAX), DOWNLOAD_ENTRIES_MAX)
@@ -171,7 +168,7 @@ async def sent_lines(request: web.Request, found: AsyncIterator[bytes]) -> web.S
     """Send lines as they are found; what is refused before the first is an answer of its own.
 
     Raises:
-        Refusal: as `lines`.
+        RequestError: as `lines`.
     """
     first = await anext(found, b"")
     headers = {**HEADERS, "Content-Type": "application/x-ndjson"}
@@ -182,7 +179,7 @@ async def sent_lines(request: web.Request, found: AsyncIterator[bytes]) -> web.S
             await response.write(first)
             async for block in found:
                 await response.write(block)
-    except (Refusal, TimeoutError, ConnectionError):
+    except (RequestError, TimeoutError, ConnectionError):
         # An end that never comes tells that there is less than was asked for, if anybody is left.
         if request.transport is not None:
             request.transport.abort()
@@ -243,13 +240,10 @@ async def _begin(
     streams: Streams, name: str, partition: int, query: Mapping[str, str], now_ms: int
 ) -> int | None:
     """Where a query wants to begin: at an index, a time, or what comes later of both."""
-    index = number_of(query, "index", 0) if "index" in query else None
+    index = number_of(query, "index", None)
     if "since" not in query:
         return index
-    try:
-        milliseconds, ago = milliseconds_of(parse_time(query["since"]))
-    except RequestError as error:
-        raise Refusal(400, error.code, error.text) from None
+    milliseconds, ago = milliseconds_of(time_of(query, "since"))
     at_ms = max(0, now_ms - milliseconds) if ago else milliseconds
     return max(index or 0, await streams.index_at(name, partition, at_ms))
 
@@ -276,7 +270,7 @@ async def hour(
     same. Of a stream with many partitions the parts are longer, and only the first are counted.
 
     Raises:
-        Refusal: there is no such stream, the store is not read now, or it is too slow.
+        RequestError: there is no such stream, the store is not read now, or it is too slow.
     """
     partitions = await streams.partitions(name)
     counted = min(partitions, PARTITIONS_MAX)
@@ -289,7 +283,7 @@ async def hour(
         before: tuple[int, int] | None = None
         for point in range(points + 1):
             if monotonic() > deadline:
-                raise Refusal(503, "store.slow", "The store is too slow to look through an hour")
+                raise RequestError("store.slow", "The store is too slow to look through an hour")
             at = begin + point * step
             here = await streams.place(name, partition, at if point < points else None)
             if before is not None:

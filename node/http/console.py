@@ -25,11 +25,9 @@ from rillnode.actors.ports import Clock, Entropy
 from rillnode.codecs.errors import RequestError, RillnodeError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import PARTITIONS_MAX
-from rillnode.codecs.next_steps import step_of
 from rillnode.node.client.client import TAKE_BACK_ENTRIES, Client, move_index
 from rillnode.node.client.session import Session
-from rillnode.node.http.answers import NUMBER_MAX, Refusal, json_answer
-from rillnode.node.http.api import status_of
+from rillnode.node.http.answers import NUMBER_MAX, json_answer
 from rillnode.node.http.gate import names_loopback
 from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.http.requests import decoded, json_body
@@ -130,7 +128,7 @@ async def carry_out(client: Client, command: Command) -> dict[str, Any]:
 
     Raises:
         RillnodeError: it was refused, or has failed.
-        Refusal: 400, it cannot be meant so.
+        RequestError: it cannot be meant so.
     """
     match command:
         case Push(stream=name, text=text, key=key):
@@ -150,7 +148,7 @@ async def carry_out(client: Client, command: Command) -> dict[str, Any]:
             return {"first_index": await client.trim(name, partition=partition, before=before)}
         case Remove(stream=name, typed=typed):
             if typed != name:
-                raise Refusal(400, "console.typed", "Type the stream's name to remove it for ever")
+                raise RequestError("console.typed", "Type the stream's name to remove it for ever")
             await client.remove(name)
             return {}
         case SetIndex(stream=name, consumer=consumer, partition=partition, index=index):
@@ -278,13 +276,13 @@ class Console:
             del self._remotes[next(iter(self._remotes))]
         now = self._clock.monotonic()
         if not pace.admits(now):
-            raise Refusal(429, "console.busy", "Too many tickets were tried: wait a minute")
-        body = await json_body(request, dict[str, str], 'Send {"ticket": "..."}', 4_096)
+            raise RequestError("console.busy", "Too many tickets were tried: wait a minute")
+        body = await json_body(request, dict[str, str], 'Send {"ticket": "..."}')
         self._sweep()
         found = self._tickets.pop(_hash(body.get("ticket", "")), None)
         if found is None or not self._access.administers(found.principal):
             text = "This link was already used, or has expired"
-            raise Refusal(403, "console.ticket", text)
+            raise RequestError("console.ticket", text)
         cookie, key = self._secret()
         token, token_hash = self._secret()
         session = _Admitted(found.principal, now + SESSION_SECONDS, token_hash)
@@ -314,7 +312,7 @@ class Console:
         """Carry out a command, and write down who did what."""
         session = self._admitted(request)[1]
         if not session.pace.admits(self._clock.monotonic()):
-            raise Refusal(429, "console.busy", "Too many commands in a minute: wait a little")
+            raise RequestError("console.busy", "Too many commands in a minute: wait a little")
         kind: Any = Command
         command: Command = await json_body(request, kind, _SEND, BODY_BYTES_MAX)
         self._admitted(request)  # it may have ended while the body came
@@ -326,8 +324,7 @@ class Console:
             done = await carry_out(Client(self._session(session.principal)), command)
         except RillnodeError as error:
             logger.info("console_refused", extra={**told, "code": error.code})
-            document = {"error": error.code, "text": error.text, "next": step_of(error.code)}
-            return json_answer(document, status_of(error))
+            raise
         except asyncio.CancelledError:  # nobody waits for the answer, and it may be done
             logger.info("console_unknown", extra=told)
             raise
@@ -338,7 +335,7 @@ class Console:
         """The session that a request is of.
 
         Raises:
-            Refusal: there is none, or it is not the page that asks.
+            RequestError: there is none, or it is not the page that asks.
         """
         self._check_way(request)
         self._sweep()
@@ -349,29 +346,29 @@ class Console:
             self._end(key, "right")
             session = None
         if session is None or not compare_digest(token, session.token):
-            raise Refusal(401, "console.session", "This admin session has ended")
+            raise RequestError("console.session", "This admin session has ended")
         return key, session
 
     def _check_way(self, request: web.Request) -> None:
         """Refuse what is not sent by the node's own page, or could be overheard.
 
         Raises:
-            Refusal: 403, and why.
+            RequestError: why.
         """
         own = f"{'https' if self._tls else 'http'}://{request.host}"
         is_get = request.method == "GET"  # for which browsers name no origin
         if request.headers.get("Origin", own if is_get else "") != own:
-            raise Refusal(403, "http.cross_site", "Only the node's own page may do this")
+            raise RequestError("http.cross_site", "Only the node's own page may do this")
         if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
-            raise Refusal(403, "http.cross_site", "Only the node's own page may do this")
+            raise RequestError("http.cross_site", "Only the node's own page may do this")
         if self._tls:
             return
         if proxied_hosts(request.headers.items()) is not None:
             text = "Through a proxy, an admin session needs TLS of the node's own"
-            raise Refusal(403, "console.proxy", text)
+            raise RequestError("console.proxy", text)
         if not names_loopback(request.host):
             text = "Without TLS, use 127.0.0.1 or localhost in the address"
-            raise Refusal(403, "http.host", text)
+            raise RequestError("http.host", text)
 
     def _about(self, session: _Admitted) -> dict[str, Any]:
         seconds = round(session.until - self._clock.monotonic(), 1)

@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 import msgspec
 
 import rillnode
+from rillnode.codecs.errors import RequestError
 from rillnode.codecs.next_steps import step_of
 from rillnode.node.config import Config
-from rillnode.node.http.answers import Refusal
 from rillnode.node.http.events import Shown
 from rillnode.node.http.history import History
 from rillnode.node.http.recent import RecentWarnings
@@ -170,11 +170,11 @@ def shown_of(
         node: of which they are, where there are several.
 
     Raises:
-        Refusal: 400, one of them is none.
+        RequestError: one of them is none.
     """
     names = list(dict.fromkeys(query["show"].split(","))) if "show" in query else list(makers)
     if not makers.keys() >= set(names):
-        raise Refusal(400, "http.show", f"show is of {', '.join(makers)}, with commas between")
+        raise RequestError("http.show", f"show is of {', '.join(makers)}, with commas between")
     view = view_of(query)
     found: list[Shown] = []
     for name in names:

@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from aiohttp import web
 
-from rillnode.node.http.answers import HEADERS, Refusal
+from rillnode.codecs.errors import RequestError
+from rillnode.node.http.answers import begun_events, event
 from rillnode.node.http.browsing import Filter
 from rillnode.node.http.entries import entry_row
 from rillnode.node.http.streams import Streams
@@ -80,12 +80,12 @@ class Events:
         """Send documents every period that they have changed in, until the reader goes.
 
         Raises:
-            Refusal: too many read already, or the node is stopping.
+            RequestError: too many read already, or the node is stopping.
         """
         reader = _Reader(shown)
         response: web.StreamResponse = web.Response(status=503)
         with self._reading(reader):
-            response = await _begin(request)
+            response = await begun_events(request)
             if self._teller is None:
                 self._teller = asyncio.get_running_loop().create_task(self._tell())
             while True:
@@ -96,7 +96,7 @@ class Events:
         """Send what comes to a stream as events `entries`, until the reader goes.
 
         Raises:
-            Refusal: as `serve`, or there is no such stream, or what it is to be filtered by is odd.
+            RequestError: as `serve`; there is no such stream; it cannot be filtered by that.
         """
         response: web.StreamResponse = web.Response(status=503)
         wanted = Filter(request.query)
@@ -104,15 +104,15 @@ class Events:
         with self._reading(_Reader(())):
             ends: dict[int, int] = {}
             await streams.newer(name, ends, 0)
-            response = await _begin(request)
+            response = await begun_events(request)
             while True:
                 try:
                     entries, skipped = await streams.newer(name, ends, most)
-                except Refusal as refusal:  # the stream is no more, or the node stops
-                    await _write(response, _event("refused", {"text": str(refusal)}))
+                except RequestError as refusal:  # the stream is no more, or the node stops
+                    await _write(response, event("refused", {"text": refusal.text}))
                     break
                 rows = [entry_row(entry) async for entry, fits in wanted.each(entries) if fits]
-                await _write(response, _event("entries", {"entries": rows, "skipped": skipped}))
+                await _write(response, event("entries", {"entries": rows, "skipped": skipped}))
                 await asyncio.sleep(TAIL_SECONDS)
         return response
 
@@ -128,7 +128,7 @@ class Events:
     def _reading(self, reader: _Reader) -> Generator[None]:
         """Count the running handler as a reader; its going away is no error."""
         if self._stopping or len(self._readers) >= READERS_MAX:
-            raise Refusal(503, "http.readers", "Too many event streams are open: close a page")
+            raise RequestError("http.readers", "Too many event streams are open: close a page")
         task = asyncio.current_task()
         assert task is not None
         self._readers[task] = reader
@@ -147,13 +147,12 @@ class Events:
                 }
                 for one in followed.values():
                     try:
-                        event = _event(one.event, await one.make())
-                    except Refusal as refusal:
-                        document = {"document": one.event, "text": str(refusal)}
-                        event = _event("refused", document)
+                        told = event(one.event, await one.make())
+                    except RequestError as refusal:
+                        told = event("refused", {"document": one.event, "text": refusal.text})
                     for task, reader in tuple(self._readers.items()):
                         if any(one.place == shown.place for shown in reader.shown):
-                            self._offer(task, reader, one, event)
+                            self._offer(task, reader, one, told)
                     await asyncio.sleep(0)
                 await asyncio.sleep(PERIOD_SECONDS)
         finally:
@@ -163,26 +162,16 @@ class Events:
                 if reader.shown:
                     task.cancel()
 
-    def _offer(self, task: "asyncio.Task[Any]", reader: _Reader, one: Shown, event: bytes) -> None:
-        if reader.sent.get(one.place) == event:
+    def _offer(self, task: "asyncio.Task[Any]", reader: _Reader, one: Shown, told: bytes) -> None:
+        if reader.sent.get(one.place) == told:
             return
-        reader.sent[one.place] = event
+        reader.sent[one.place] = told
         if reader.queue.full():
             task.cancel()  # it reads too slowly
         else:
-            reader.queue.put_nowait(event)
-
-
-async def _begin(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
-    await response.prepare(request)
-    return response
+            reader.queue.put_nowait(told)
 
 
 async def _write(response: web.StreamResponse, data: bytes) -> None:
     async with asyncio.timeout(WRITE_SECONDS):
         await response.write(data)
-
-
-def _event(name: str, document: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(document))

@@ -13,9 +13,8 @@ from typing import Final
 
 from aiohttp import web
 
-from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.node.config import HttpListener
-from rillnode.node.http.answers import Refusal
 from rillnode.node.http.proxies import proxied_hosts
 from rillnode.node.keys.files import read_secret
 
@@ -45,24 +44,24 @@ class Gate:
         """Let a request through.
 
         Raises:
-            Refusal: 401 or 403, and what to do.
+            RequestError: why, and what to do.
         """
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise Refusal(403, "http.cross_site", "Other sites' pages are shown no data")
+            raise RequestError("http.cross_site", "Other sites' pages are shown no data")
         if self._token is not None:
             given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
             if not compare_digest(given, b"Bearer " + self._token.encode()):
-                raise Refusal(401, "http.token", "Send the token of [http] token_file as Bearer")
+                raise RequestError("http.token", "Send the token of [http] token_file as Bearer")
         elif not self._loopback:
             text = "On an address other than loopback, data needs [http] token_file"
-            raise Refusal(403, "http.no_token", text)
+            raise RequestError("http.no_token", text)
         elif proxied_hosts(request.headers.items()) is not None:
             text = "Through a proxy, data needs [http] token_file"
-            raise Refusal(403, "http.no_token", text)
+            raise RequestError("http.no_token", text)
         elif not names_loopback(request.host):
             # A foreign name that leads here is how a foreign page would get in.
             text = "Without [http] token_file, use 127.0.0.1 or localhost in the address"
-            raise Refusal(403, "http.host", text)
+            raise RequestError("http.host", text)
 
 
 def names_loopback(authority: str) -> bool:

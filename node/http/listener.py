@@ -12,7 +12,7 @@ from aiohttp import web
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client.client import Client
 from rillnode.node.config import HttpListener
-from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer
+from rillnode.node.http.answers import HEADERS, answered, json_answer
 from rillnode.node.http.browsing import entries_document, hour, lines, sent_lines
 from rillnode.node.http.console import Console
 from rillnode.node.http.documents import Documents, shown_of
@@ -30,9 +30,6 @@ from rillnode.node.observation import Observation
 from rillnode.node.plugin import Asked, Document
 from rillnode.node.tls import tls_context
 from rillnode.transports.web_server import WebServer, listen_web
-
-BODY_BYTES_MAX: Final = 4_096
-"""Largest body of a route probe."""
 
 
 class Path(NamedTuple):
@@ -162,7 +159,7 @@ class StatusSite:
 
     def app(self) -> web.Application:
         """The application, to be served by any aiohttp runner."""
-        app = web.Application(middlewares=[answered], client_max_size=BODY_BYTES_MAX)
+        app = web.Application(middlewares=[answered])
         app.cleanup_ctx.append(self._running)
         app.on_shutdown.append(self._end)
         add_health(app, self._node)
@@ -209,7 +206,7 @@ class StatusSite:
     async def _index(self, _: web.Request) -> web.Response:
         documents: dict[str, Mapping[str, Any]] = {}
         for name, make in self._documents.live().items():
-            with suppress(Refusal):
+            with suppress(RequestError):
                 documents[name] = await make()
                 await asyncio.sleep(0)  # each takes a millisecond, as does the page
         headers = {**HEADERS, "Content-Security-Policy": self._page.policy}
@@ -218,7 +215,7 @@ class StatusSite:
 
     async def _scrape(self, _: web.Request) -> web.Response:
         listed = None
-        with suppress(Refusal):  # while it starts or stops, the node has other figures to tell
+        with suppress(RequestError):  # while it starts or stops, the node has other figures to tell
             listed = await self._measured.listed()
         headers = {**HEADERS, "Content-Type": CONTENT_TYPE}
         return web.Response(body=await self._metrics.text(listed), headers=headers)
@@ -243,14 +240,11 @@ class StatusSite:
         query: dict[str, str] = {}
         for key, text in request.query.items():
             query.setdefault(key, text)
-        try:
-            return json_answer(await document.answer(Asked(names=request.match_info, query=query)))
-        except RequestError as error:
-            raise Refusal(400, error.code, error.text) from error
+        return json_answer(await document.answer(Asked(names=request.match_info, query=query)))
 
     def _check_ready(self) -> None:
         if self._node.state != "ready":
-            raise Refusal(503, "node.state", f"The node is {self._node.state}")
+            raise RequestError("node.state", f"The node is {self._node.state}")
 
     async def _actors(self, request: web.Request) -> web.Response:
         if not request.query:
@@ -297,10 +291,10 @@ class StatusSite:
     async def _route(self, request: web.Request) -> web.Response:
         self._gate.check(request)
         text = 'Send {"route": "peer/core;echo"}'
-        asked = await json_body(request, dict[str, str], text, BODY_BYTES_MAX)
+        asked = await json_body(request, dict[str, str], text)
         self._check_ready()
         if self._probing.locked():
-            raise Refusal(429, "route.busy", "Another route is being tried")
+            raise RequestError("route.busy", "Another route is being tried")
         async with self._probing:
             return json_answer(await probed(self._client(), asked.get("route", "")))
 

@@ -9,13 +9,16 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from aiohttp import web
 
-from rillnode.node.http.answers import Refusal
+from rillnode.codecs.errors import RequestError
 
 CHUNK_SECONDS: Final = 10.0
 """How long nothing of a body may come."""
 
 BODY_SECONDS: Final = 300.0
 """How long all of it may take."""
+
+JSON_BYTES_MAX: Final = 16_384
+"""Bytes of a body that is JSON, where nothing else is said."""
 
 _RANGES_MAX: Final = 64
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -29,7 +32,7 @@ def segment(request: web.Request, place: int) -> str:
     """A part of the path, by its place: percent-encoded UTF-8.
 
     Raises:
-        Refusal: 400, it is not.
+        RequestError: `http.name`, it is not.
     """
     raw = request.rel_url.raw_path.split("/")[place]
     try:
@@ -37,14 +40,14 @@ def segment(request: web.Request, place: int) -> str:
             return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:
         pass
-    raise Refusal(400, "http.name", "A name in a path is UTF-8, percent-encoded, slashes included")
+    raise RequestError("http.name", "A name in a path is UTF-8, percent-encoded, slashes included")
 
 
 def accepted(request: web.Request, offered: Sequence[str]) -> str:
     """The media type that a client likes best, of those offered the first.
 
     Raises:
-        Refusal: 406, it likes none.
+        RequestError: `http.accept`, it likes none.
     """
     liked: dict[str, float] = {}
     accept = ",".join(request.headers.getall("Accept", ["*/*"])).lower()
@@ -60,7 +63,7 @@ def accepted(request: web.Request, offered: Sequence[str]) -> str:
 
     best = max(offered, key=weight)
     if not weight(best):
-        raise Refusal(406, "http.accept", f"This can be had as {' or '.join(offered)}")
+        raise RequestError("http.accept", f"This can be had as {' or '.join(offered)}")
     return best
 
 
@@ -68,11 +71,11 @@ def single(request: web.Request, name: str) -> str | None:
     """The value of a header of which there is one at most.
 
     Raises:
-        Refusal: 400, it comes several times.
+        RequestError: `http.repeated`, it comes several times.
     """
     values = request.headers.getall(name, ())
     if len(values) > 1:
-        raise Refusal(400, "http.repeated", f"The header {name} comes several times")
+        raise RequestError("http.repeated", f"The header {name} comes several times")
     return values[0] if values else None
 
 
@@ -80,16 +83,17 @@ def media_type(request: web.Request, taken: Iterable[str] = ()) -> str:
     """A body's media type in lower case; empty: none is said.
 
     Raises:
-        Refusal: 415, it is none of `taken`, if there are such, or is encoded, or not UTF-8.
+        RequestError: `http.type`, it is none of `taken`, if there are such, or is encoded, or not
+            UTF-8.
     """
     found = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     for name, taken_as in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
         if any(one.lower() != taken_as for one in request.headers.getall(name, ())):
-            raise Refusal(415, "http.type", f"Bodies are taken in no {name} but {taken_as}")
+            raise RequestError("http.type", f"Bodies are taken in no {name} but {taken_as}")
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
-        raise Refusal(415, "http.type", "Text and JSON are taken in UTF-8")
+        raise RequestError("http.type", "Text and JSON are taken in UTF-8")
     if taken and found not in taken:
-        raise Refusal(415, "http.type", f"Send {' or '.join(taken)}")
+        raise RequestError("http.type", f"Send {' or '.join(taken)}")
     return found
 
 
@@ -97,12 +101,12 @@ async def chunks(request: web.Request, bytes_max: int) -> AsyncIterator[bytes]:
     """A request's body, as it comes.
 
     Raises:
-        Refusal: 411, 413, 408 or 400: it is not said how long it is, it is too large or too slow,
-            or not what its headers say.
+        RequestError: `http.length`, `http.too_large`, `http.slow` or `http.broken`: it is not said
+            how long it is, it is too large or too slow, or not what its headers say.
     """
     length = request.content_length
     if length is None and "Transfer-Encoding" not in request.headers:
-        raise Refusal(411, "http.length", "Send Content-Length, or the body in chunks")
+        raise RequestError("http.length", "Send Content-Length, or the body in chunks")
     clock = asyncio.get_running_loop().time
     deadline, come = clock() + BODY_SECONDS, 0
     while max(length or 0, come) <= bytes_max:
@@ -110,34 +114,36 @@ async def chunks(request: web.Request, bytes_max: int) -> AsyncIterator[bytes]:
             async with asyncio.timeout_at(min(deadline, clock() + CHUNK_SECONDS)):
                 chunk = await request.content.readany()
         except TimeoutError:
-            raise Refusal(408, "http.slow", "The body did not come in time") from None
+            raise RequestError("http.slow", "The body did not come in time") from None
         except (web.RequestPayloadError, ConnectionError):
-            raise Refusal(400, "http.broken", "The body is not what its headers say") from None
+            raise RequestError("http.broken", "The body is not what its headers say") from None
         if not chunk:
             return
         come += len(chunk)
         if come <= bytes_max:
             yield chunk
-    raise Refusal(413, "http.too_large", f"A body has at most {bytes_max:,} bytes")
+    raise RequestError("http.too_large", f"A body has at most {bytes_max:,} bytes")
 
 
 def decoded(body: bytes, kind: type[T], text: str) -> T:
     """The JSON value of a kind that a body is.
 
     Raises:
-        Refusal: 400, it is none; `text` says what to send.
+        RequestError: `http.body`, it is none; `text` says what to send.
     """
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refusal(400, "http.body", text) from None
+        raise RequestError("http.body", text) from None
 
 
-async def json_body(request: web.Request, kind: type[T], text: str, bytes_max: int) -> T:
+async def json_body(
+    request: web.Request, kind: type[T], text: str, bytes_max: int = JSON_BYTES_MAX
+) -> T:
     """A body that is JSON of a kind.
 
     Raises:
-        Refusal: as `media_type`, `chunks` and `decoded`.
+        RequestError: as `media_type`, `chunks` and `decoded`.
     """
     # The only type that a foreign page cannot send without asking first.
     media_type(request, ("application/json",))
@@ -153,14 +159,14 @@ def cors_headers(request: web.Request, origins: Collection[str], shown: str) -> 
         shown: names of the answer's own headers that the page may see.
 
     Raises:
-        Refusal: 403, the page may not ask.
+        RequestError: `http.origin`, the page may not ask.
     """
     origin = request.headers.get("Origin")
     if origin is None:
         return {}
     if origin not in origins and "*" not in origins:
         text = "Pages of this origin may not ask: it is not among the listener's `origins`"
-        raise Refusal(403, "http.origin", text)
+        raise RequestError("http.origin", text)
     asked = request.headers.get("Access-Control-Request-Headers", "")
     return {
         "Access-Control-Allow-Origin": origin,

@@ -7,14 +7,13 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
+from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.native import ROUTES_MAX
 from rillnode.codecs.routing.routes import LOCAL, Address, format_route
 from rillnode.node.client.client import Client
 from rillnode.node.client.lookup import page
 from rillnode.node.client.messages import as_route
 from rillnode.node.client.round_trip import Hop, round_trips
-from rillnode.node.http.answers import Refusal
 
 _SECONDS: Final = 10.0
 
@@ -32,21 +31,16 @@ class Routes:
         """The page that a request asks for: `pattern`, `kind`, and `after` of the page before.
 
         Raises:
-            Refusal: it asks for none that can be; too much is asked at once.
+            RequestError: it asks for none that can be; too much is asked at once.
         """
         if self._looking.locked():
-            raise Refusal(429, "route.busy", "Another page of routes is being made")
+            raise RequestError("route.busy", "Another page of routes is being made")
         query = request.query
         async with self._looking:
-            try:
-                rows, after = await page(
-                    self._client().messages, (), query.get("pattern", "*"), query.get("kind", ""),
-                    _cursor(query.get("after", "")), _SECONDS,
-                )  # fmt: skip
-            except RequestError as error:
-                raise Refusal(400, error.code, error.text) from None
-            except RillnodeError as error:
-                raise Refusal(503, error.code, error.text) from None
+            rows, after = await page(
+                self._client().messages, (), query.get("pattern", "*"), query.get("kind", ""),
+                _cursor(query.get("after", "")), _SECONDS,
+            )  # fmt: skip
         return {
             "routes": [msgspec.to_builtins(one) for one in rows],
             "next_after": after.hex() or None,
@@ -60,7 +54,7 @@ def _cursor(text: str) -> bytes:
             return bytes.fromhex(text)
     except ValueError:
         pass
-    raise Refusal(400, "http.after", "`after` is `next_after` of the page before")
+    raise RequestError("http.after", "`after` is `next_after` of the page before")
 
 
 WAIT_SECONDS: Final = 3.0
@@ -77,14 +71,14 @@ async def probed(client: Client, text: str) -> dict[str, Any]:
         The hops, each with `state`: `answers`, `failed` with a `reason`, or `worker`, not asked.
 
     Raises:
-        Refusal: the text is no route, or one with too many hops.
+        RequestError: the text is no route, or one with too many hops.
     """
     try:
         route = as_route(text)
     except CodecError as error:
-        raise Refusal(400, error.code, error.text) from None
+        raise RequestError(error.code, error.text) from None
     if not 0 < len(route) <= HOPS_MAX:
-        raise Refusal(400, "route.hops", f"A route has 1 to {HOPS_MAX} hops here")
+        raise RequestError("route.hops", f"A route has 1 to {HOPS_MAX} hops here")
     hops = [_described(hop) async for hop in round_trips(client.ask, route, WAIT_SECONDS)]
     return {"route": text, "hops": hops}
 

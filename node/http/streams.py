@@ -28,8 +28,8 @@ from rillnode.actors.log import (
     logs_of,
 )
 from rillnode.codecs.entries import Entry, decode_header, entries_of, sizes_of
-from rillnode.codecs.errors import RillnodeError
-from rillnode.node.http.answers import Refusal, number_of
+from rillnode.codecs.errors import RequestError, RillnodeError
+from rillnode.node.http.answers import number_of
 from rillnode.node.observation import Observation, group_row
 
 READ_SECONDS: Final = 10.0
@@ -94,16 +94,16 @@ def view_of(query: Mapping[str, str]) -> View:
     """The view that a request asks for.
 
     Raises:
-        Refusal: 400, it asks for none that can be.
+        RequestError: it asks for none that can be.
     """
     search, sort = query.get("search", ""), query.get("sort", "name")
     descending = query.get("descending", "false")
     if len(search) > SEARCH_CHARS_MAX:
-        raise Refusal(400, "http.search", f"search has at most {SEARCH_CHARS_MAX} characters")
+        raise RequestError("http.search", f"search has at most {SEARCH_CHARS_MAX} characters")
     if sort not in SORTS:
-        raise Refusal(400, "http.sort", f"sort is one of {', '.join(SORTS)}")
+        raise RequestError("http.sort", f"sort is one of {', '.join(SORTS)}")
     if descending not in ("true", "false"):
-        raise Refusal(400, "http.descending", "descending is true or false")
+        raise RequestError("http.descending", "descending is true or false")
     limit = min(number_of(query, "limit", ROWS), ROWS_MAX)
     return View(search, sort, descending == "true", number_of(query, "offset", 0), limit)
 
@@ -164,7 +164,7 @@ class Streams:
         """All that are listed, as they were a moment ago at most, or `seconds`.
 
         Raises:
-            Refusal: the node does not read its store now.
+            RequestError: the node does not read its store now.
         """
         async with self._lock:
             now = self._monotonic()
@@ -223,7 +223,7 @@ class Streams:
         """One stream with its partitions and consumers.
 
         Raises:
-            Refusal: there is none, or the store is not read now.
+            RequestError: there is none, or the store is not read now.
         """
         await self.listed(FRESH_SECONDS_MAX)  # for its rate, and which lags grow
         record, extents = await self._find(name)
@@ -262,7 +262,7 @@ class Streams:
         """Consumers of all streams that are listed, those that are behind most, and groups.
 
         Raises:
-            Refusal: the store is not read now.
+            RequestError: the store is not read now.
         """
         consumers = (await self.listed()).consumers
         groups = self._node.consumer_groups
@@ -319,7 +319,7 @@ class Streams:
         """At most `limit` entries of a partition from `index` on, but one where there is one.
 
         Raises:
-            Refusal: there is no such stream or partition, or the store is not read now.
+            RequestError: there is no such stream or partition, or the store is not read now.
         """
         record, extent = await self._partition(name, partition)
         return await self._entries(record, partition, max(index, extent.first_index), limit)
@@ -339,7 +339,7 @@ class Streams:
         trimmed within it.
 
         Raises:
-            Refusal: as `entries`.
+            RequestError: as `entries`.
         """
         record, extent = await self._partition(name, partition)
         log, index = log_id(record.id, partition), extent.next_index
@@ -357,7 +357,7 @@ class Streams:
         """The index of a partition's first entry that came at a time or later; its end if none did.
 
         Raises:
-            Refusal: as of `entries`.
+            RequestError: as of `entries`.
         """
         record, _ = await self._partition(name, partition)
         return (await self._read(Locate(log=log_id(record.id, partition), at_ms=at_ms))).index
@@ -374,7 +374,7 @@ class Streams:
             The entries, and how many were left out.
 
         Raises:
-            Refusal: there is no such stream, or the store is not read now.
+            RequestError: there is no such stream, or the store is not read now.
         """
         record, extents = await self._find(name)
         found: list[Entry] = []
@@ -404,13 +404,13 @@ class Streams:
     async def _partition(self, name: str, partition: int) -> tuple[StreamRecord, LogExtent]:
         record, extents = await self._find(name)
         if not 0 <= partition < len(extents):
-            raise Refusal(404, "stream.partition", f"{name} has no partition {partition}")
+            raise RequestError("stream.partition", f"{name} has no partition {partition}")
         return record, extents[partition]
 
     async def _find(self, name: str) -> tuple[StreamRecord, Sequence[LogExtent]]:
         found = await self._read(FindStream(name=name))
         if found.record is None:
-            raise Refusal(404, "stream.unknown", f"There is no stream {name}")
+            raise RequestError("stream.unknown", f"There is no stream {name}")
         return found.record, found.extents
 
     async def _list(self, now: float) -> Listed:
@@ -483,7 +483,7 @@ class Streams:
 
     async def _read(self, operation: OperationT) -> OperationT:
         if self._node.state != "ready":
-            raise Refusal(503, "node.state", f"The node is {self._node.state}")
+            raise RequestError("node.state", f"The node is {self._node.state}")
         future: asyncio.Future[Operation] = asyncio.get_running_loop().create_future()
         operation.reply_to = Reply(_STORE, future)
         if not self._node.store.read(operation):
@@ -491,10 +491,10 @@ class Streams:
                 async with asyncio.timeout(READ_SECONDS):
                     await future
             except TimeoutError:
-                raise Refusal(503, "store.slow", "The store did not answer in time") from None
+                raise RequestError("store.slow", "The store did not answer in time") from None
         error: RillnodeError | None = operation.error
         if error is not None:
-            raise Refusal(421 if error.code == "store.elsewhere" else 503, error.code, error.text)
+            raise RequestError(error.code, error.text, retryable=error.retryable)
         return operation
 
 

@@ -14,7 +14,7 @@ async function command(path, method, body) {
   const document = await answer.json();
   if (answer.ok) return document;
   if (answer.status === 401) left();
-  throw Object.assign(new Error(`${document.text} [${document.error}]${document.next ? `: ${document.next}` : ""}`), { status: answer.status });
+  throw Object.assign(new Error(`${document.text} [${document.code}]${document.next ? `: ${document.next}` : ""}`), { status: answer.status });
 }
 async function act(body, told) {
   tell("…");

@@ -18,9 +18,9 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 
 from rillnode.actors.log import ReadOperation
-from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.node.config import HttpListener, ListenAddress
-from rillnode.node.http.answers import HEADERS, Refusal, answered, json_answer
+from rillnode.node.http.answers import HEADERS, answered, json_answer
 from rillnode.node.http.browsing import entries_document, hour, lines, sent_lines
 from rillnode.node.http.documents import Documents, shown_of
 from rillnode.node.http.events import Events
@@ -163,18 +163,18 @@ class ShownNode:
         """One document.
 
         Raises:
-            Refusal: the node has not started yet.
+            RequestError: the node has not started yet.
         """
         if self._kept is not None:
             return dict(self._kept[name])
         if self._present() is None:
-            raise Refusal(503, "node.state", "The node has not started yet")
+            raise RequestError("node.state", "The node has not started yet")
         return self._made(name)
 
     def streams(self) -> Streams:
         """The node's streams, for the thread that serves HTTP; raises as `document` does."""
         if self._present() is None or self._streams is None:
-            raise Refusal(503, "node.state", "The node has not started yet")
+            raise RequestError("node.state", "The node has not started yet")
         return self._streams
 
     def _present(self) -> Documents | None:
@@ -238,7 +238,7 @@ class SimulatedStreams(Streams):
         disk = self._machine.disk
         await asyncio.wrap_future(self._watch.ask(lambda: disk.look(operation)))
         if operation.error is not None:
-            raise Refusal(503, operation.error.code, operation.error.text)
+            raise RequestError(operation.error.code, operation.error.text)
         return operation
 
 
@@ -344,7 +344,7 @@ class SimulationSite:
         """The name of the node that a request is about."""
         name = request.query.get("node") or next(iter(self._shown))
         if name not in self._shown:
-            raise Refusal(404, "node.unknown", "There is no such node: /v1/network lists all hosts")
+            raise RequestError("http.path", "There is no such node: /v1/network lists all hosts")
         return name
 
     async def _document(self, node: str, name: str, view: View | None = None) -> dict[str, Any]:
@@ -372,7 +372,7 @@ class SimulationSite:
         for name in _names():
             try:
                 documents[name] = await self._document(node, name)
-            except Refusal:
+            except RequestError:
                 continue
         headers = {**HEADERS, "Content-Security-Policy": self._page.policy}
         text = self._page.html(documents)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
-from msgspec.structs import replace
 
 from rillnode.actors.core.streams.context import (
     PushedKeys,
@@ -33,7 +32,6 @@ from rillnode.codecs.streamr.session_tokens import derive_key
 from rillnode.codecs.streamr.sort_keys import pushed_keys
 from rillnode.codecs.streamr.stream_message import Layout
 from rillnode.node.config import Config
-from rillnode.node.config.listener_tables import ApiKeyTable
 from rillnode.node.keys.files import read_secret, write_secret
 from rillnode.node.plugin import Core, Host, Listening, PlugIn
 from rillnode.node.streamr.config import StreamrListener, ethereum_key_file
@@ -119,7 +117,7 @@ class Streamr(PlugIn):
             token_key=self._token_key,
             token_seconds=self._table.session_seconds,
             logins_per_minute=self._table.logins_per_minute,
-            api_keys=ApiKeyTable.names(self._table.apikeys),
+            api_keys=self._table.key_names,
         )
         sessions = self._sessions = Sessions(
             settings, streams.clock, self._entropy, streams.access.rights
@@ -153,11 +151,9 @@ class Streamr(PlugIn):
 
     def reload(self, old: Config, new: Config) -> Config:
         """Take over the API keys; what goes on by another one ends."""
-        table, asked = old.table(StreamrListener), new.table(StreamrListener)
-        if table is None or asked is None or table.apikeys == asked.apikeys:
-            return old
-        self._sessions.set_api_keys(ApiKeyTable.names(asked.apikeys))
-        return old.having(replace(table, apikeys=asked.apikeys))
+        config, names = StreamrListener.rekeyed(old, new)
+        self._sessions.set_api_keys(names)
+        return config
 
     async def serve(self, bound: MutableMapping[str, Listening]) -> None:
         """Bind the listener, once logouts and permissions are known again.

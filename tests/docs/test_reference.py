@@ -66,7 +66,7 @@ def test_codes_are_found_with_their_classes_and_texts() -> None:
             "<where> is in use: stop what uses it or choose another port",
         ]),
         ("key.mode", {"ConfigError"}, []),
-        ("http.length", {"Refusal"}, ["Send Content-Length, or the body in chunks"]),
+        ("http.length", {"RequestError"}, ["Send Content-Length, or the body in chunks"]),
     ):  # fmt: skip
         assert codes()[code].classes == classes
         assert codes()[code].texts[: len(texts)] == texts

@@ -56,7 +56,7 @@ def refusal(page: ServedRun, path: str) -> tuple[int, str]:
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(page, path)
     with caught.value as error:
-        return error.code, json.loads(error.read())["error"]
+        return error.code, json.loads(error.read())["code"]
 
 
 class Looking(threading.Thread):
@@ -177,7 +177,7 @@ def check_end(page: ServedRun, result: Result) -> None:
     entries = get(page, f"/v1/streams/{stream['name']}/entries?node=n1&limit=5")["entries"]
     assert len(entries) == 5
     assert get(page, f"/v1/streams/{stream['name']}?node=n1")["next_index"] == stream["next_index"]
-    assert refusal(page, "/v1/overview?node=n9") == (404, "node.unknown")
+    assert refusal(page, "/v1/overview?node=n9") == (404, "http.path")
     assert refusal(page, "/v1/streams/none/entries?node=n1") == (404, "stream.unknown")
     assert refusal(page, "/nowhere") == (404, "http.path")
 

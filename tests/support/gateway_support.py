@@ -66,7 +66,7 @@ class Answer:
     def refusal(self) -> tuple[int, str]:
         """Status and code of an error, which must be whole."""
         assert self.headers["Content-Type"] == "application/problem+json"
-        assert {*self.body} - {"indexes", "error"} == {"status", "code", "text", "next"}
+        assert {*self.body} - {"indexes"} == {"status", "code", "text", "next"}
         assert self.body["text"]
         assert self.body["next"]
         assert self.body["status"] == self.status

@@ -28,6 +28,7 @@ from gateway_support import (
     served,
 )
 from nodes import node_config
+from rillnode.actors.core.streams import searching
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.gateway import events
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
@@ -35,7 +36,7 @@ from rillnode.node.client.stream import Stream
 from rillnode.node.config import QuotaTable
 from rillnode.node.config.loading import check_config
 from rillnode.node.entry_lines import InputReader
-from rillnode.node.gateway import bodies, door
+from rillnode.node.gateway import bodies, plugin
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.http import requests
 from turn_support import counted_by_loop_turn
@@ -310,14 +311,23 @@ async def test_other_work_is_done_while_many_entries_are_read(site: Site) -> Non
     lines = {"Content_Type": LINES}
     async with counted_by_loop_turn(InputReader, "feed") as fed:
         assert (await site.writer.push("s", b"\n" * 1_000_000, **lines)).body == placed()
-    assert fed.total >= 1_000_000 // bodies.PIECE_BYTES
+    assert fed.total >= 1_000_000 // bodies.TURN_BYTES
     assert fed.most == 1
     async with counted_by_loop_turn(Stream, "push_nowait") as pushed:
         assert (await site.writer.push("s", b"1\n" * 5_000, **lines)).status == 200
-    assert (pushed.total, pushed.most <= door.BLOCK_ENTRIES) == (5_000, True)
-    async with counted_by_loop_turn(door, "line") as told:
+    assert (pushed.total, pushed.most <= plugin.BLOCK_ENTRIES) == (5_000, True)
+    async with counted_by_loop_turn(plugin, "line") as told:
         assert len((await site.reader.get("/streams/s?limit=5000")).body) == 5_000
     assert (told.total, told.most) == (5_000, bodies.TURN_ENTRIES)
+    cbor = {"Accept": "application/cbor"}
+    async with counted_by_loop_turn(plugin, "encode_entry") as told:
+        assert len((await site.reader.get("/streams/s?limit=5000", **cbor)).body) > 5_000
+    assert (told.total, told.most) == (5_000, bodies.TURN_ENTRIES)
+    large = [b'["%s"]' % (b"x" * 500_000)] * 4
+    await (await site.node.stream("large")).push_many(large)
+    async with counted_by_loop_turn(plugin, "line") as told:
+        assert len((await site.reader.get("/streams/large")).body) == 4
+    assert (told.total, told.most) == (4, 1)
     event = msgspec.json.encode({"specversion": "1.0", "id": "7", "source": "/", "type": "t"})
     batch = b"[" + b",".join([event] * 500) + b"]"
     async with counted_by_loop_turn(events, "read_structured") as decoded:
@@ -592,8 +602,8 @@ def test_bodies_are_bounded_in_bytes_entries_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "CHUNK_SECONDS", 0.3)
-    monkeypatch.setattr(bodies, "PUSH_ENTRIES_MAX", 10)
-    monkeypatch.setattr(door, "WINDOW_BYTES", 1_000_000)
+    monkeypatch.setattr(plugin, "PUSH_ENTRIES_MAX", 10)
+    monkeypatch.setattr(plugin, "HELD_BYTES", 1_000_000)
 
     async def raw(site: Site, head: str, body: bytes = b"") -> bytes:
         host, port = site.base.removeprefix("http://").split(":")
@@ -768,8 +778,8 @@ async def test_answers_are_those_that_the_document_has(site: Site) -> None:
 async def test_a_condition_that_few_meet_is_looked_for_in_several_requests(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "LOOKED_MAX", 10)
-    monkeypatch.setattr(door, "LOOK_ENTRIES", 4)
+    monkeypatch.setattr(plugin, "LOOKS_MAX", 3)
+    monkeypatch.setattr(searching, "SEARCH_ENTRIES", 4)
     lines = b"".join(b'{"n":%d}\n' % number for number in range(25))
     await site.writer.push("s", lines, Content_Type=LINES)
     cases: dict[str, list[tuple[list[int], str]]] = {
@@ -805,8 +815,10 @@ async def test_reading_from_a_time_and_by_a_condition(site: Site) -> None:
     assert await read(f"until={encoded}") == ([0, 1, 2, 3, 4], "5")
     assert await read(f"since=1h&until={encoded}&limit=2") == ([0, 1], "2")
     assert await read(f"from=3&until={encoded}") == ([3, 4], "5")
+    await site.node.client.trim("s", before=2)
+    assert await read(f"until={encoded}") == ([2, 3, 4], "5")
     assert await read("since=0s") == ([], "7")
-    assert await read("where=n%3E4%20or%20n=0") == ([0, 5, 6], "7")
+    assert await read("where=n%3E4%20or%20n=2") == ([2, 5, 6], "7")
     assert await read("where=n%3E3&limit=1&from=2") == ([4], "5")
     async with site.reader.tail(f"s?since={encoded}&where=n%3D6") as tail:
         event = await tail.next()

@@ -23,17 +23,17 @@ NODE: Final = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
 from gateway_support import gateway_config
-from rillnode.node.gateway import door
+from rillnode.node.gateway import plugin
 from rillnode.node.runtime import Node
 
-settle = door._settle
+settle = plugin._settle
 
 async def settle_and_die(placed):
     await settle(placed)
     if placed and sys.argv[2] == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
 
-door._settle = settle_and_die
+plugin._settle = settle_and_die
 
 async def main():
     async with Node(gateway_config(Path(sys.argv[1]))) as node:

@@ -283,7 +283,7 @@ async def test_a_large_entry_is_not_copied_for_a_slow_reader(
 def _open(site: Site) -> list[Any]:
     plug_ins: list[Any] = list(site.node._plug_ins)  # pyright: ignore[reportPrivateUsage]
     gateway: Any = next(one for one in plug_ins if isinstance(one, Gateway))
-    return list(gateway._door.tails.values())
+    return list(gateway._tails.values())
 
 
 def test_tails_are_counted(tmp_path: Path) -> None:

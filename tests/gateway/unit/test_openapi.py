@@ -8,7 +8,7 @@ import pytest
 
 import generate
 import openapi_document
-from rillnode.node.gateway.door import ROUTES, Door
+from rillnode.node.gateway.plugin import ROUTES, Gateway
 
 DOCUMENT: dict[str, Any] = json.loads(generate.SERVED.read_text("utf-8"))
 
@@ -32,7 +32,7 @@ def test_it_has_what_is_served() -> None:
         for method, one in operations.items()
     }
     assert described == {(method, path): handler for method, path, handler in ROUTES}
-    assert all(callable(getattr(Door, handler)) for handler in described.values())
+    assert all(callable(getattr(Gateway, handler)) for handler in described.values())
 
 
 def test_every_path_says_its_names_and_its_errors() -> None:

@@ -531,6 +531,17 @@ async def test_reading_begins_at_a_time(node: Node, client: Client) -> None:
         assert (await waiting).index == 4
 
 
+async def test_nothing_beyond_the_end_of_a_range_is_read_where_its_begin_was_trimmed(
+    client: Client,
+) -> None:
+    stream = await client.stream("s")
+    await stream.push_many([b"%d" % number for number in range(20)])
+    await client.trim("s", before=5)
+    for where in ("", "not nothing"):
+        assert [one.index for one in await stream.pull(until=8, where=where)] == [5, 6, 7]
+        assert await stream.pull(until=3, where=where) == []
+
+
 async def test_a_new_consumer_begins_at_a_time_and_keeps_to_it(client: Client) -> None:
     stream = await client.stream("s", partitions=2)
     await stream.push_many([b"old", b"older"])

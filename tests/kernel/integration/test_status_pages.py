@@ -63,7 +63,7 @@ async def document(session: aiohttp.ClientSession, path: str, **headers: str) ->
 
 async def refusal(session: aiohttp.ClientSession, path: str, **headers: str) -> tuple[int, str]:
     async with session.get(path, headers=headers) as answer:
-        return answer.status, (await answer.json())["error"]
+        return answer.status, (await answer.json())["code"]
 
 
 async def ask(node: Node, line: str, rest: bytes) -> tuple[int, str]:
@@ -76,7 +76,7 @@ async def ask(node: Node, line: str, rest: bytes) -> tuple[int, str]:
     assert length is not None
     document = json.loads(await reader.readexactly(int(length[1])))
     writer.close()
-    return int(head.split()[1]), document["error"]
+    return int(head.split()[1]), document["code"]
 
 
 async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
@@ -515,7 +515,7 @@ async def test_a_route_is_tried_hop_by_hop(node: Node, session: aiohttp.ClientSe
     _, found = await probe("stream")
     assert [hop["state"] for hop in found["hops"]] == ["worker"]
     assert (await probe(""))[0] == 400
-    assert (await probe(";".join(["echo"] * 9)))[1]["error"] == "route.hops"
+    assert (await probe(";".join(["echo"] * 9)))[1]["code"] == "route.hops"
     assert (await probe(7))[0] == 400
     assert (await probe("echo", Host="evil.example"))[0] == 403
     async with session.post("/v1/route", data='{"route": "echo"}') as answer:
@@ -526,7 +526,7 @@ async def test_a_route_is_tried_hop_by_hop(node: Node, session: aiohttp.ClientSe
     ("headers", "body", "status", "code"),
     [
         ("Content-Length: 20", b'{"route"', 408, "http.slow"),
-        ("Content-Length: 5000", b" " * 5_000, 413, "http.too_large"),
+        ("Content-Length: 50000", b" " * 5_000, 413, "http.too_large"),
         ("Content-Length: 3\r\nContent-Encoding: gzip", b"abc", 415, "http.type"),
         ("Content-Length: 2", b"[]", 400, "http.body"),
     ],

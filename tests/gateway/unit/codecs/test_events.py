@@ -1,5 +1,7 @@
 """CloudEvents in each mode, and what is none."""
 
+import tracemalloc
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.gateway.events import (
+    EVENT_BYTES_MAX,
     Event,
     is_json,
     read_batch,
@@ -115,12 +118,40 @@ def test_bytes_that_are_no_text_are_no_event() -> None:
 
 def test_a_batch_is_taken_as_a_whole() -> None:
     one = f"{{{NEEDED}}}"
-    assert len([*read_batch(f"[{one},{one}]".encode())]) == 2
-    assert [*read_batch(b"[]")] == []
+    assert len([*read_batch(f"[{one},{one}]".encode(), 2)]) == 2
+    assert [*read_batch(b"[]", 2)] == []
     with pytest.raises(RequestError, match="Event 1 of the batch: The event has no"):
-        list(read_batch(f"[{one},{{}}]".encode()))
+        list(read_batch(f'[{one},{{"specversion":"1.0"}}]'.encode(), 2))
+    with pytest.raises(RequestError, match=r"specversion` - at `\$\[1\]`"):
+        list(read_batch(f"[{one},{{}}]".encode(), 2))
+    with pytest.raises(RequestError) as caught:
+        list(read_batch(f"[{one},{one},{one}]".encode(), 2))
+    assert caught.value.code == "entries.many"
     with pytest.raises(RequestError, match="JSON array"):
-        list(read_batch(one.encode()))
+        list(read_batch(one.encode(), 2))
+
+
+@pytest.mark.parametrize("item", ["1", "{}", "[]", '"text"', "null"])
+def test_what_is_no_batch_is_not_kept(item: str) -> None:
+    """A body of the largest size may have millions of items."""
+    body = f"[{','.join([item] * 300_000)}]".encode()
+    tracemalloc.start()
+    with pytest.raises(RequestError, match=r"\$\[0\]"):
+        list(read_batch(body, 9))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 4 * len(body)
+
+
+def test_an_event_with_very_many_attributes_is_not_read() -> None:
+    many = ",".join(f'"a{number}":1' for number in range(EVENT_BYTES_MAX // 10))
+    reads: list[Callable[[bytes], object]] = [
+        read_structured, lambda body: list(read_batch(b"[%s]" % body, 9)),
+    ]  # fmt: skip
+    for read in reads:
+        with pytest.raises(RequestError) as caught:
+            read(f"{{{NEEDED},{many}}}".encode())
+        assert caught.value.code == "entries.size"
 
 
 @given(st.binary())
@@ -128,7 +159,7 @@ def test_any_bytes_are_an_event_or_refused(body: bytes) -> None:
     with suppress(RequestError):
         read_structured(body)
     with suppress(RequestError):
-        list(read_batch(body))
+        list(read_batch(body, 9))
     deep = b"[" * 100_000 + b"]" * 100_000
     with suppress(RequestError):
         read_structured(b"{" + NEEDED.encode() + b',"data":' + deep + b"}")

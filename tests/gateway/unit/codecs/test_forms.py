@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RequestError
-from rillnode.codecs.gateway.forms import encode_entries, position_text, read_position
+from rillnode.codecs.gateway.forms import encode_entry, position_text, read_position
 from rillnode.codecs.keyed import encode_headers
 
 POSITIONS = st.dictionaries(st.integers(0, 1_023), st.integers(0, 10**18 - 1), min_size=1)
@@ -68,13 +68,12 @@ def test_entries_are_maps_of_bytes() -> None:
     headers = encode_headers({"a": b"\0"})
     keyed = Entry(1, 24, 256, EntryKind.BYTES, b"", pushed_key=b"k", encoded_headers=headers)
     # Read back by cbor2 6.3.
-    assert encode_entries([plain]).hex() == (
-        "81a5" "69706172746974696f6e" "00" "65696e646578" "01" "6b72656365697665645f6174" "02"
+    assert encode_entry(plain).hex() == (
+        "a5" "69706172746974696f6e" "00" "65696e646578" "01" "6b72656365697665645f6174" "02"
         "646b696e64" "656279746573" "6464617461" "41ff"
     )  # fmt: skip
-    assert encode_entries([keyed]).hex() == (
-        "81a7" "69706172746974696f6e" "01" "65696e646578" "1818" "6b72656365697665645f6174" "190100"
+    assert encode_entry(keyed).hex() == (
+        "a7" "69706172746974696f6e" "01" "65696e646578" "1818" "6b72656365697665645f6174" "190100"
         "646b696e64" "656279746573" "6464617461" "40" "636b6579" "416b"
         "6768656164657273" "a1" "6161" "4100"
     )  # fmt: skip
-    assert encode_entries([]) == b"\x80"

@@ -530,7 +530,7 @@ async def test_a_plug_in_shows_documents_on_the_nodes_own_listener(
         found = await get("/plugins/weather/stations/10384?unit=K&unit=C")
         assert found == (200, {"id": "10384", "unit": "K"})
         status, refused = await get("/plugins/weather/stations/Berlin")
-        assert (status, refused["error"]) == (400, "weather.station")
+        assert (status, refused["code"]) == (400, "weather.station")
         assert await get("/plugins/weather/secrets") == (200, {"secret": "fog"})
         assert (await get("/plugins/weather/secrets", **elsewhere))[0] == 403
         assert (await get("/plugins/weather/stations"))[0] == 404

@@ -11,10 +11,9 @@ from rillnode.codecs.errors import (
     StoreError,
     TransportError,
 )
-from rillnode.node.http.answers import Refusal
-from rillnode.node.http.api import STATUSES, Api
+from rillnode.node.http.answers import STATUSES, problem, refused
 
-API = Api({}, origins=(), shown="", statuses={"own.code": 402}, listed="")
+OWN = {**STATUSES, "own.code": 402}
 
 
 @pytest.mark.parametrize(
@@ -30,15 +29,15 @@ API = Api({}, origins=(), shown="", statuses={"own.code": 402}, listed="")
         (StoreError("store.elsewhere", "ask there"), 421),
         (ActorError("actor.busy", "too much"), 503),
         (TransportError("link.closed", "gone"), 503),
-        (Refusal(418, "http.teapot", "short and stout"), 418),
+        (RequestError("http.origin", "from elsewhere"), 403),
     ],
 )
-def test_every_error_has_a_status(error: RillnodeError | Refusal, status: int) -> None:
-    document = API.problem(error)
+def test_every_error_has_a_status(error: RillnodeError, status: int) -> None:
+    document = problem(error, OWN)
     assert (document["status"], document["code"]) == (status, error.code)
     assert document["text"]
     assert document["next"]
-    answer = API.refused(error, {})
+    answer = refused(error, OWN)
     assert answer.status == status
     assert answer.content_type == "application/problem+json"
     assert ("Retry-After" in answer.headers) is (status in (429, 503))
@@ -46,14 +45,14 @@ def test_every_error_has_a_status(error: RillnodeError | Refusal, status: int) -
 
 def test_when_to_come_again_is_told_in_whole_seconds() -> None:
     error = RequestError("quota.rate", "slower", retryable=True, retry_seconds=2.1)
-    assert API.refused(error, {}).headers["Retry-After"] == "3"
+    assert refused(error).headers["Retry-After"] == "3"
 
 
 def test_a_request_that_is_not_read_whole_ends_its_connection() -> None:
-    assert API.refused(Refusal(413, "http.too_large", "less"), {}).keep_alive is False
-    assert API.refused(Refusal(406, "http.accept", "else"), {}).keep_alive is None
+    assert refused(RequestError("http.too_large", "less")).keep_alive is False
+    assert refused(RequestError("http.accept", "else")).keep_alive is None
 
 
 def test_statuses_are_those_of_errors() -> None:
     assert all(400 <= status < 600 for status in STATUSES.values())
-    assert isinstance(API.refused(RequestError("own.code", "none"), {}), web.Response)
+    assert isinstance(refused(RequestError("own.code", "none")), web.Response)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from rillnode.node.http.answers import Refusal
+from rillnode.codecs.errors import RequestError
 from rillnode.node.http.browsing import sent_lines
 
 
@@ -17,7 +17,7 @@ async def lines(error: Exception | None, *, after: int) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    "error", [ConnectionResetError(), Refusal(503, "store.slow", "later"), TimeoutError()]
+    "error", [ConnectionResetError(), RequestError("store.slow", "later"), TimeoutError()]
 )
 async def test_what_ends_too_early_is_cut_off_and_no_failure_of_the_node(error: Exception) -> None:
     request = make_mocked_request("GET", "/")
@@ -27,6 +27,6 @@ async def test_what_ends_too_early_is_cut_off_and_no_failure_of_the_node(error: 
 
 
 async def test_what_is_refused_before_the_first_line_is_told() -> None:
-    refusal = Refusal(404, "stream.unknown", "none")
-    with pytest.raises(Refusal):
+    refusal = RequestError("stream.unknown", "none")
+    with pytest.raises(RequestError):
         await sent_lines(make_mocked_request("GET", "/"), lines(refusal, after=0))

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from rillnode.codecs.errors import RequestError
 from rillnode.node.http import events
-from rillnode.node.http.answers import Refusal
 from rillnode.node.http.events import Events, Shown
 from rillnode.transports.web_server import listen_web
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_told_now_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(events, "PERIOD_SECONDS", 0.01)
 
     async def refused() -> None:
-        raise Refusal(503, "node.state", "The node is starting")
+        raise RequestError("node.state", "The node is starting")
 
     async def body(address: str) -> None:
         async with aiohttp.ClientSession() as session, session.get(f"http://{address}/") as answer:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from rillnode.codecs.errors import ConfigError
+from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.node.config import HttpListener
-from rillnode.node.http.answers import Refusal
+from rillnode.node.http.answers import status_of
 from rillnode.node.http.gate import Gate
 
 TOKEN = "t" * 32
@@ -26,8 +26,8 @@ def refusal(gate: Gate, **headers: str) -> tuple[int, str] | None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         gate.check(make_mocked_request("GET", "/", headers={"Host": "127.0.0.1:8080", **named}))
-    except Refusal as error:
-        return error.status, error.code
+    except RequestError as error:
+        return status_of(error), error.code
     return None
 
 

@@ -6,7 +6,8 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from rillnode.node.http.answers import Refusal
+from rillnode.codecs.errors import RequestError
+from rillnode.node.http.answers import status_of
 from rillnode.node.http.requests import accepted, media_type, segment
 
 OFFERED = ("application/x-ndjson", "application/jsonl", "application/cbor")
@@ -37,9 +38,9 @@ OFFERED = ("application/x-ndjson", "application/jsonl", "application/cbor")
 def test_the_best_of_what_is_accepted(accept: str | None, best: int | None) -> None:
     request = make_mocked_request("GET", "/", headers={} if accept is None else {"Accept": accept})
     if best is None:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(RequestError) as caught:
             accepted(request, OFFERED)
-        assert (caught.value.status, caught.value.code) == (406, "http.accept")
+        assert (status_of(caught.value), caught.value.code) == (406, "http.accept")
     else:
         assert accepted(request, OFFERED) == OFFERED[best]
 
@@ -60,7 +61,7 @@ def test_a_segment_is_decoded_once(path: str, name: str) -> None:
 
 @pytest.mark.parametrize("path", ["/a/%FF", "/a/%C3"])
 def test_a_segment_that_is_no_text_is_refused(path: str) -> None:
-    with pytest.raises(Refusal, match="UTF-8"):
+    with pytest.raises(RequestError, match="UTF-8"):
         segment(make_mocked_request("GET", path), 2)
 
 
@@ -79,5 +80,5 @@ def test_a_body_that_is_encoded_is_refused(
 ) -> None:
     headers = CIMultiDict([(name, value) for value in values])
     request = make_mocked_request("POST", "/", headers=headers)
-    with nullcontext() if taken else pytest.raises(Refusal, match=name):
+    with nullcontext() if taken else pytest.raises(RequestError, match=name):
         assert media_type(request) == ""
