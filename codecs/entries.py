@@ -23,13 +23,10 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from enum import EnumType, IntEnum
-from functools import cache
+from enum import IntEnum
 from importlib import import_module
 from itertools import accumulate, pairwise, repeat
 from operator import add, sub
-from pkgutil import iter_modules
 from typing import Final, NamedTuple, cast
 
 import msgspec
@@ -42,8 +39,6 @@ from rillnode.codecs.keyed import (
     decode_headers,
 )
 from rillnode.codecs.limits import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, ENTRY_BYTES_MAX
-
-_CODECS: Final = "rillnode.codecs"
 
 _HEADER = struct.Struct("<IBBHqQ")
 HEADER_BYTES = _HEADER.size
@@ -60,60 +55,33 @@ _FLAGS_MAX: Final = sum(_COLUMNS)
 OWN_KINDS: Final = range(128, 256)
 """Numbers of the kinds of other packages' plug-ins."""
 
-ROOM_KINDS: Final = range(1, 3)
-"""Numbers that rillnode's own plug-ins have taken so far: each says by `NUMBER` of a module `kind`
-in its room in `codecs/` which is its own, and the room's name is the kind's."""
 
-
-@cache
-def _rooms() -> dict[int, str]:
-    """The rooms of plug-ins that have kinds of entries, by the kinds' numbers."""
-    found: dict[int, str] = {}
-    for room in iter_modules(import_module(_CODECS).__path__):
-        if room.ispkg:
-            with suppress(ModuleNotFoundError):
-                found[import_module(f"{_CODECS}.{room.name}.kind").NUMBER] = room.name
-    return found
-
-
-class _Kinds(EnumType):
-    def __getattr__(cls, name: str) -> "EntryKind":
-        """The kind of a room, which is looked up once."""
-        for number, room in _rooms().items() if name.isupper() else ():
-            if room.upper() == name:
-                kind = EntryKind(number)
-                type.__setattr__(cls, name, kind)
-                return kind
-        raise AttributeError(f"there is no kind of entries {name}")
-
-
-class EntryKind(IntEnum, metaclass=_Kinds):
+class EntryKind(IntEnum):
     """The protocol that an entry's bytes belong to.
 
-    Those of plug-ins have the plug-ins' names in capitals. `EntryKind(128)` and so on are kinds of
-    other packages' plug-ins, which have no name here.
+    `EntryKind(128)` and so on are kinds of other packages' plug-ins, which have no name here.
 
     Attributes:
         BYTES: of none: bytes of rillnode's own clients, HTTP and Ockam.
+        STREAMR: a message of Streamr.
+        NEXTGRAPH: an event of NextGraph.
     """
 
     BYTES = 0
+    STREAMR = 1
+    NEXTGRAPH = 2
 
     @classmethod
     def _missing_(cls, value: object) -> "EntryKind | None":
-        if not isinstance(value, int) or not (value in OWN_KINDS or value in ROOM_KINDS):
+        if not isinstance(value, int) or value not in OWN_KINDS:
             return None
-        room = _rooms().get(value, "") if value in ROOM_KINDS else ""
         made = int.__new__(cls, value)
-        made._name_, made._value_ = room.upper() or f"KIND_{value}", int(value)
+        made._name_, made._value_ = f"KIND_{value}", value
         # There is only one of each, which `is` can tell.
         return cast("EntryKind", cls._value2member_map_.setdefault(value, made))
 
 
-_KINDS: Final[dict[int, EntryKind]] = {
-    int(kind): kind for kind in (*EntryKind, *map(EntryKind, OWN_KINDS))
-}
-"""Those that have been met: of rooms only then, as those are looked for."""
+_KINDS = {int(kind): kind for kind in (*EntryKind, *map(EntryKind, OWN_KINDS))}
 
 
 # A Struct, because consumers make hundreds of thousands a second: it is made in a third of a frozen
@@ -145,15 +113,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     def key(self) -> bytes | None:
         """What it is about: the key that its producer has given it, or that its protocol knows.
 
-        What a client of a plug-in has published has one that is read out of the data when it is
-        asked for, and where the plug-in is not installed nobody knows it. What an Ockam client has
-        pushed has none.
+        What a Streamr client has published has `publisher/chain`, the publisher in lower case;
+        what a NextGraph client has, its topic in hexadecimal. They are read out of the data when
+        they are asked for. What an Ockam client has pushed has none, and where its plug-in is not
+        installed nobody knows it.
         """
         if self.pushed_key is not None or self.kind is EntryKind.BYTES or self.kind in OWN_KINDS:
             return self.pushed_key
-        # A kind's room tells by `key_of`, and is found by its name: few ask.
+        # A kind's room tells, found by its name: it is another's, and few ask.
         try:
-            room = import_module(f"{_CODECS}.{self.kind.name.lower()}.entry_key")
+            room = import_module(f"rillnode.codecs.{self.kind.name.lower()}.entry_key")
         except ModuleNotFoundError:
             return None
         key: bytes | None = room.key_of(self.data)
@@ -421,13 +390,6 @@ def decode_header(value: bytes) -> BlockHeader:
     try:
         return BlockHeader(count, _KINDS[kind], flags, received_at, position)
     except KeyError:
-        return BlockHeader(count, _met(kind), flags, received_at, position)
-
-
-def _met(kind: int) -> EntryKind:
-    try:
-        return _KINDS.setdefault(kind, EntryKind(kind))
-    except ValueError:
         raise CodecError("entries.kind", f"unknown kind of entry {kind}", offset=4) from None
 
 

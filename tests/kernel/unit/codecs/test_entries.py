@@ -1,7 +1,5 @@
 """Blocks of entries: layout, limits and hostile bodies."""
 
-import pickle
-import subprocess
 import sys
 
 import msgspec
@@ -13,7 +11,6 @@ from rillnode.codecs.entries import (
     FLAG_KEYS,
     FLAG_META,
     HEADER_BYTES,
-    ROOM_KINDS,
     Block,
     Entry,
     EntryKind,
@@ -332,28 +329,3 @@ def test_a_key_that_only_a_plug_in_knows_is_none_where_that_is_not_installed(
     )
     (entry,) = entries_of(block)
     assert entry.key is None
-
-
-def test_kinds_are_named_by_the_rooms_whose_they_are() -> None:
-    for number in ROOM_KINDS:
-        kind = EntryKind(number)
-        assert getattr(EntryKind, kind.name) is EntryKind(number) is kind
-        assert pickle.loads(pickle.dumps(kind)) is kind
-    for name in ("ROOM", "bytes", "__wrapped__"):
-        assert not hasattr(EntryKind, name)
-
-
-def test_entries_of_a_kind_whose_room_is_not_there_are_read_as_before() -> None:
-    """In a process of its own, as a kind is looked for once."""
-    program = f"""
-import rillnode.codecs.entries as entries
-entries.iter_modules = lambda _: ()
-for number in {[*ROOM_KINDS]}:
-    body = entries.pack_body([b"x"])
-    block = entries.encode_block(count=1, kind=number, received_at=0, position=0, body=body)
-    (entry,) = entries.entries_of(entries.Block(0, block))
-    assert (entry.kind, entry.kind.name) == (number, f"KIND_{{number}}")
-    assert (entry.key, entry.data) == (None, b"x")
-"""
-    done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -2,7 +2,6 @@ import pytest
 from msgspec.structs import replace
 
 from nextgraph_support import BROKER, PEER, READ_CAP_KEY, REPO, TOPIC, make_commit, make_event
-from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.nextgraph.adverts import check_publisher_advert, sign_publisher_advert
 from rillnode.codecs.nextgraph.commits import CommitHeader, commit_header
 from rillnode.codecs.nextgraph.events import EVENT, Event, check_event, crypt_event_key, sign_event
@@ -89,7 +88,3 @@ def test_adverts_are_for_one_broker_and_by_the_topic_s_owner() -> None:
     with pytest.raises(NextGraphError) as caught:
         check_publisher_advert(stolen, BROKER.public_key)
     assert caught.value.closing is ProtocolCode.INVALID_SIGNATURE
-
-
-def test_what_is_stored_is_told_by_a_number_that_stays() -> None:
-    assert (int(EntryKind.NEXTGRAPH), EntryKind(2).name) == (2, "NEXTGRAPH")

@@ -268,7 +268,7 @@ def test_the_key_is_that_which_consumers_see(kind: EntryKind, data: bytes) -> No
     assert found.key.decode() == wanted
 
 
-@pytest.mark.parametrize("kind", [EntryKind.BYTES, EntryKind.STREAMR, EntryKind.NEXTGRAPH])
+@pytest.mark.parametrize("kind", list(EntryKind))
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff" * 40, b"[32]", b"[" * 5_000])
 def test_what_is_no_message_has_no_metadata(kind: EntryKind, data: bytes) -> None:
     builder = BatchBuilder()

@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.message import (
     EncryptionType,
@@ -295,7 +294,3 @@ def test_another_version_is_stored_as_that_one_if_it_can_be() -> None:
     assert stored_text(decode_message(TEN)) == TEN.encode()
     with pytest.raises(CodecError, match=r"codec\.utf8"):
         stored_text(replace(PLAIN, content="\ud800"))
-
-
-def test_what_is_stored_is_told_by_a_number_that_stays() -> None:
-    assert (int(EntryKind.STREAMR), EntryKind(1).name) == (1, "STREAMR")
