@@ -22,7 +22,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -230,37 +230,42 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-@pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """Take back what a test, or a command that it ran here, has set up for the process's logs."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Take back what a test, or a command that it ran here, has set up for the process.
+
+    That is what becomes of logs, and which signals are taken. Two fixtures would cost a
+    millisecond for each test.
+    """
     handlers, levels = logging.root.handlers[:], _levels()
-    yield
-    logging.root.handlers[:] = handlers
-    now = _levels()
-    if now == levels:
-        return
-    for name in now.keys() | levels.keys():
-        if now.get(name, logging.NOTSET) != levels.get(name, logging.NOTSET):
-            logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
-
-
-@pytest.fixture(autouse=True)
-def signals_as_they_were() -> Iterator[None]:
-    """Take back which signals a command that a test ran here has taken for itself."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in handlers.items():
-        if signal.getsignal(number) is not handler:
-            signal.signal(number, handler)
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return (yield)
+    finally:
+        logging.root.handlers[:] = handlers
+        if (now := _levels()) != levels:
+            for name in now.keys() | levels.keys():
+                if now.get(name, logging.NOTSET) != levels.get(name, logging.NOTSET):
+                    logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
+        for number, handler in signals.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 def _levels() -> dict[str, int]:
     """Levels of the root logger, named "", and of those of the product's that have one."""
+    made = logging.root.manager.loggerDict
     return {"": logging.root.level} | {
-        name: made.level
-        for name, made in logging.root.manager.loggerDict.items()
-        if isinstance(made, logging.Logger) and made.level and name.startswith("rillnode")
+        name: level
+        for name in _our_logs(len(made))
+        if (level := getattr(made.get(name), "level", logging.NOTSET))
     }
+
+
+@cache
+def _our_logs(_: int) -> list[str]:
+    """Names of the product's loggers while there are so many: none is ever removed."""
+    return [name for name in logging.root.manager.loggerDict if name.startswith("rillnode")]
 
 
 def _interrupt(number: int, _: FrameType | None) -> NoReturn:
