@@ -43,6 +43,7 @@ from coroutines import run_test
 from deleted_rooms import can_import, deleted_rooms, left_out
 from ockam_worker import RELEASED
 from one_run import ONE_RUN
+from order_of_files import SPARK, turns_of
 from rooms import PLUG_INS, TESTS
 
 settings.register_profile(
@@ -87,8 +88,6 @@ def _may_mount() -> bool:
 
 DURATION_SECONDS_MIN: Final = 0.005
 """What takes less is not among the slowest that pytest shows."""
-
-SPARK: Final = Path(__file__).parent / "spark" / "integration"
 
 _SHELLS: Final = "tests/kernel/integration/shells/install.sh installs it"
 _BROWSER: Final = "tests/kernel/integration/browser/install.sh installs it"
@@ -181,7 +180,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here, and begin with what takes longest."""
+    """Leave out what cannot run here, and set the order of the others."""
     left_out = [
         item
         for item in items
@@ -190,16 +189,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
-    items.sort(key=lambda item: _turn(item.path))
-
-
-@cache
-def _turn(path: Path) -> int:
-    """When a file's turn is; Spark's come first, of which one worker has all."""
-    parts = path.parts
-    if SPARK in path.parents:
-        return 0
-    return 1 if {"integration", "docs", "conformance", "jetstream"} & {*parts} else 2
+    turns = turns_of(dict.fromkeys(item.path for item in items))
+    items.sort(key=lambda item: turns[item.path])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -209,7 +200,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     class OneJavaMachine(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return str(SPARK) if _turn(config.rootpath / file) == 0 else file
+            return str(SPARK) if SPARK in (config.rootpath / file).parents else file
 
     return OneJavaMachine(config, log) if config.getoption("dist") == "loadfile" else None
 
