@@ -197,10 +197,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Share out files among workers; all that uses the one Java machine is as if it were a file."""
 
+    spark = f"{SPARK.relative_to(config.rootpath).as_posix()}/"
+
     class OneJavaMachine(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return str(SPARK) if SPARK in (config.rootpath / file).parents else file
+            return spark if nodeid.startswith(spark) else super()._split_scope(nodeid)
 
     return OneJavaMachine(config, log) if config.getoption("dist") == "loadfile" else None
 
@@ -211,7 +212,7 @@ class TellingLess:
     A message costs both processes some 0.4 ms, and nobody is shown those that are left out.
     """
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl  # before pytest's own, which tells of everything
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         has_passed = all(report.passed for report in reports)
