@@ -2,6 +2,7 @@ import tracemalloc
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import ADDRESS_BYTES_MAX, ROUTE_HOPS_MAX, STRING_CHUNKS_MAX
 from rillnode.codecs.routing.cbor_message import CborDecoder, encode_header, encode_with_header
@@ -71,8 +72,7 @@ def test_other_forms_of_the_same_message_are_read(text: str) -> None:
     assert decode(text) == PLAIN
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "offset"),
+@each_row(
     [
         ("", "codec.truncated", 0),
         ("f6", "codec.cbor", 0),
@@ -106,7 +106,7 @@ def test_other_forms_of_the_same_message_are_read(text: str) -> None:
         ("9f 80 80 40 f6 f6 ff", "codec.cbor", 5),
         ("9f 80 80 40 f6", "codec.truncated", 5),
         ("9f 80 80 40 ff ff", "codec.trailing", 5),
-    ],
+    ]
 )
 def test_what_is_no_message_is_refused_where_it_is_wrong(text: str, code: str, offset: int) -> None:
     with pytest.raises(CodecError) as caught:
