@@ -9,7 +9,6 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, cast
 
-import pytest
 from msgspec import Struct
 
 from each_row import each_row
@@ -135,7 +134,7 @@ EVENTS: Final = [
 ]
 
 
-@pytest.mark.parametrize("event", [event for _, event in EVENTS], ids=[n for n, _ in EVENTS])
+@each_row([event for _, event in EVENTS])
 def test_recorded_events_are_signed_and_show_their_header(event: Event) -> None:
     publisher, stored = check_event(event)
     assert len(publisher) == 32

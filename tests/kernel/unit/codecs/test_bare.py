@@ -244,8 +244,7 @@ def test_malformed_input_is_told_apart(annotation: Any, form: str, code: str, of
     assert (caught.value.code, caught.value.offset) == (code, offset)
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value", "code"),
+@each_row(
     [
         (UInt, -1, "codec.range"),
         (UInt, 2**64, "codec.range"),
@@ -264,7 +263,7 @@ def test_malformed_input_is_told_apart(annotation: Any, form: str, code: str, of
         (list[None], [None] * (LIST_ITEMS_MAX + 1), "codec.limit"),
         (dict[UInt, None], dict.fromkeys(range(LIST_ITEMS_MAX + 1)), "codec.limit"),
         (UIntOrText, b"", "codec.union"),
-    ],
+    ]
 )
 def test_what_a_type_cannot_hold_is_not_encoded(annotation: Any, value: Any, code: str) -> None:
     codec: Codec[Any] = Codec(annotation)

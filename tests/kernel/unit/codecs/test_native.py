@@ -240,14 +240,14 @@ QUEUE_VECTORS: list[tuple[native.Request | native.Response, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("message", "expected"), QUEUE_VECTORS)
+@each_row(QUEUE_VECTORS)
 def test_queues_are_worked_by_these_bytes(
     message: native.Request | native.Response, expected: str
 ) -> None:
     assert native.encode(message).hex() == expected
 
 
-@pytest.mark.parametrize(("message", "expected"), VECTORS)
+@each_row(VECTORS)
 def test_these_are_their_bytes(message: native.Request | native.Response, expected: str) -> None:
     payload = bytes.fromhex(expected)
     assert native.encode(message).hex() == expected

@@ -134,8 +134,7 @@ def test_keys_and_headers_are_texts_beside_the_data() -> None:
     assert Where("$headers.x != 'x'").matches(one)
 
 
-@pytest.mark.parametrize(
-    ("text", "offset", "says"),
+@each_row(
     [
         ("", 0, "expected a path, where it ends"),
         ("mag >", 5, "expected a number, a text in quotes, true, false or null, where it ends"),
@@ -156,7 +155,7 @@ def test_keys_and_headers_are_texts_beside_the_data() -> None:
         ("a. = 1", 1, "not '. = 1'"),
         ("a = 1 -- no", 6, "not '-- no'"),
         ("a\x00b", 1, r"not '\x00b'"),
-    ],
+    ]
 )
 def test_what_is_no_condition_is_refused_at_its_place(text: str, offset: int, says: str) -> None:
     with pytest.raises(RequestError) as refused:

@@ -51,8 +51,7 @@ def test_messages_are_written_in_their_shortest_form(message: WireMessage, text:
     assert decode(text) == message
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
         "98 04 81 82 00 46 73747265616d 81 82 00 42 6d65 42 6869 f6",
         "84 9b 0000000000000001 82 00 46 73747265616d 81 82 00 42 6d65 42 6869 f6",
@@ -66,7 +65,7 @@ def test_messages_are_written_in_their_shortest_form(message: WireMessage, text:
         "83 81 82 00 46 73747265616d 81 82 00 42 6d65 42 6869",
         "84 81 82 00 46 73747265616d 81 82 00 42 6d65 42 6869 63 616263",
         "84 81 82 00 46 73747265616d 81 82 00 42 6d65 42 6869 7f 61 61 62 6263 ff",
-    ],
+    ]
 )
 def test_other_forms_of_the_same_message_are_read(text: str) -> None:
     assert decode(text) == PLAIN
