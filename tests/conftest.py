@@ -22,7 +22,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from zlib import crc32
 
 import pytest
 from _pytest.python import importtestmodule
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.charmap import intervals_from_codec
 from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
@@ -42,6 +43,7 @@ from coroutines import run_test
 from deleted_rooms import can_import, deleted_rooms, left_out
 from ockam_worker import RELEASED
 from one_run import ONE_RUN
+from order_of_files import SPARK, turns_of
 from rooms import PLUG_INS, TESTS
 
 settings.register_profile(
@@ -84,7 +86,8 @@ def _may_mount() -> bool:
     return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
-SPARK: Final = Path(__file__).parent / "spark" / "integration"
+DURATION_SECONDS_MIN: Final = 0.005
+"""What takes less is not among the slowest that pytest shows."""
 
 _SHELLS: Final = "tests/kernel/integration/shells/install.sh installs it"
 _BROWSER: Final = "tests/kernel/integration/browser/install.sh installs it"
@@ -177,7 +180,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here, and begin with what takes longest."""
+    """Leave out what cannot run here, and set the order of the others."""
     left_out = [
         item
         for item in items
@@ -186,36 +189,54 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
-    items.sort(key=lambda item: _turn(item.path))
-
-
-@cache
-def _turn(path: Path) -> int:
-    """When a file's turn is; Spark's come first, of which one worker has all."""
-    parts = path.parts
-    if SPARK in path.parents:
-        return 0
-    return 1 if {"integration", "docs", "conformance", "jetstream"} & {*parts} else 2
+    turns = turns_of(dict.fromkeys(item.path for item in items))
+    items.sort(key=lambda item: turns[item.path])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Share out files among workers; all that uses the one Java machine is as if it were a file."""
 
+    spark = f"{SPARK.relative_to(config.rootpath).as_posix()}/"
+
     class OneJavaMachine(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return str(SPARK) if _turn(config.rootpath / file) == 0 else file
+            return spark if nodeid.startswith(spark) else super()._split_scope(nodeid)
 
     return OneJavaMachine(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def pytest_configure() -> None:
+class TellingLess:
+    """Has a worker tell of a test once, and not when it begins and of each step that passed.
+
+    A message costs both processes some 0.4 ms, and nobody is shown those that are left out.
+    """
+
+    @pytest.hookimpl  # before pytest's own, which tells of everything
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        has_passed = all(report.passed for report in reports)
+        for report in reports:
+            if not has_passed or _is_shown(report):
+                item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+
+def _is_shown(report: pytest.TestReport) -> bool:
+    """Whether anything is made of a report of what has passed: a dot, a duration, an output."""
+    printed = any(name.endswith("teardown") for name, _ in report.sections)
+    return report.when == "call" or report.duration >= DURATION_SECONDS_MIN or printed
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Have SIGTERM do what Ctrl-C does: servers and clients of tests end in their finalizers.
 
     A shell lets what it starts in the background pass over Ctrl-C, and all that is started by that;
     tests send it to what they start.
     """
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(TellingLess())
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -230,37 +251,42 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-@pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """Take back what a test, or a command that it ran here, has set up for the process's logs."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Take back what a test, or a command that it ran here, has set up for the process.
+
+    That is what becomes of logs, and which signals are taken. Two fixtures would cost a
+    millisecond for each test.
+    """
     handlers, levels = logging.root.handlers[:], _levels()
-    yield
-    logging.root.handlers[:] = handlers
-    now = _levels()
-    if now == levels:
-        return
-    for name in now.keys() | levels.keys():
-        if now.get(name, logging.NOTSET) != levels.get(name, logging.NOTSET):
-            logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
-
-
-@pytest.fixture(autouse=True)
-def signals_as_they_were() -> Iterator[None]:
-    """Take back which signals a command that a test ran here has taken for itself."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in handlers.items():
-        if signal.getsignal(number) is not handler:
-            signal.signal(number, handler)
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return (yield)
+    finally:
+        logging.root.handlers[:] = handlers
+        if (now := _levels()) != levels:
+            for name in now.keys() | levels.keys():
+                if now.get(name, logging.NOTSET) != levels.get(name, logging.NOTSET):
+                    logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
+        for number, handler in signals.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 def _levels() -> dict[str, int]:
     """Levels of the root logger, named "", and of those of the product's that have one."""
+    made = logging.root.manager.loggerDict
     return {"": logging.root.level} | {
-        name: made.level
-        for name, made in logging.root.manager.loggerDict.items()
-        if isinstance(made, logging.Logger) and made.level and name.startswith("rillnode")
+        name: level
+        for name in _our_logs(len(made))
+        if (level := getattr(made.get(name), "level", logging.NOTSET))
     }
+
+
+@cache
+def _our_logs(_: int) -> list[str]:
+    """Names of the product's loggers while there are so many: none is ever removed."""
+    return [name for name in logging.root.manager.loggerDict if name.startswith("rillnode")]
 
 
 def _interrupt(number: int, _: FrameType | None) -> NoReturn:

@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 from hypothesis import given, strategies as st
 
+from each_row import each_row
 from rillnode.actors.jetstream.messages import (
     LINE_BYTES_MAX,
     MESSAGE_BYTES_MAX,
@@ -70,8 +71,7 @@ def test_headers_are_found_by_name() -> None:
     assert Message(b"a", b"1", b"NATS/1.0 ab\r\n\r\n", b"").status == 0
 
 
-@pytest.mark.parametrize(
-    "data",
+@each_row(
     [
         b"HTTP/1.1 400 Bad Request\r\n",
         b"\x16\x03\x01\x02\r\n",
@@ -98,7 +98,7 @@ def test_headers_are_found_by_name() -> None:
         b"HMSG a 1 x 16\r\nNATS/1.0 503\r\n\r\n\r\n",
         b"P" * LINE_BYTES_MAX,
         b"MSG " + b"a" * LINE_BYTES_MAX + b" 1 0\r\n\r\n",
-    ],
+    ]
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(WireError):

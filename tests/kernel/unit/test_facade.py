@@ -9,11 +9,12 @@ from typing import Final
 import pytest
 
 import rillnode
+from each_row import each_row
 
 ROOT: Final = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("name", rillnode.__all__)
+@each_row(rillnode.__all__)
 def test_public_name_can_be_had(name: str) -> None:
     assert getattr(rillnode, name).__name__ == name
 

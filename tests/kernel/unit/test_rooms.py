@@ -13,7 +13,9 @@ from typing import Final
 
 import pytest
 
-from rooms import PLUG_INS, ROOT
+from deleted_rooms import deleted_rooms
+from order_of_files import LONGEST
+from rooms import PLUG_INS, ROOT, TESTS
 
 pytestmark = pytest.mark.check
 
@@ -317,3 +319,8 @@ def test_a_broken_rule_is_found(path: str, source: str) -> None:
         "codecs/i.py": "if TYPE_CHECKING:\n    from rillnode.codecs.g import G",
     }
     assert list(broken({**others, path: source}))
+
+
+def test_files_that_are_begun_first_are_there() -> None:
+    there = [name for name in LONGEST if name.partition("/")[0] not in deleted_rooms()]
+    assert [name for name in there if not (TESTS / name).is_file()] == []

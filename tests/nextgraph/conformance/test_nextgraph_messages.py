@@ -9,9 +9,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, cast
 
-import pytest
 from msgspec import Struct
 
+from each_row import each_row
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.nextgraph.adverts import check_publisher_advert
 from rillnode.codecs.nextgraph.client import ClientMessage
@@ -98,7 +98,7 @@ def test_every_record_is_looked_at() -> None:
     assert len(REQUESTS) == 61
 
 
-@pytest.mark.parametrize("record", MESSAGES, ids=name)
+@each_row(MESSAGES, name)
 def test_messages_say_what_is_noted_and_are_written_back(record: dict[str, Any]) -> None:
     data = bytes.fromhex(record["hex"])
     message = decode_message(data)
@@ -117,7 +117,7 @@ def test_messages_say_what_is_noted_and_are_written_back(record: dict[str, Any])
         assert names & ({"PublishEvent", "ForwardedEvent"} if isinstance(part, Event) else called)
 
 
-@pytest.mark.parametrize("record", PLAIN, ids=name)
+@each_row(PLAIN, name)
 def test_recorded_messages_are_written_back(record: dict[str, Any]) -> None:
     data = bytes.fromhex(record["hex"])
     message = decode_message(data)
@@ -134,7 +134,7 @@ EVENTS: Final = [
 ]
 
 
-@pytest.mark.parametrize("event", [event for _, event in EVENTS], ids=[n for n, _ in EVENTS])
+@each_row([event for _, event in EVENTS])
 def test_recorded_events_are_signed_and_show_their_header(event: Event) -> None:
     publisher, stored = check_event(event)
     assert len(publisher) == 32

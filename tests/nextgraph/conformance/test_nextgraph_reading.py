@@ -9,8 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.nextgraph.bootstrap import (
     Invitation,
@@ -65,7 +64,7 @@ def test_every_record_is_looked_at() -> None:
     assert sum(record["value"] is not None for record in RECORDS) == 86
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["name"])
+@each_row(RECORDS, lambda record: record["name"])
 def test_what_clients_read_is_read_and_what_they_refuse_is_refused(record: dict[str, Any]) -> None:
     expected = record["value"]
     if "X25519PubKey" in json.dumps(expected):
@@ -73,9 +72,7 @@ def test_what_clients_read_is_read_and_what_they_refuse_is_refused(record: dict[
     assert read(record) == expected
 
 
-@pytest.mark.parametrize(
-    "record", [r for r in RECORDS if read(r) is not None], ids=lambda record: record["name"]
-)
+@each_row([r for r in RECORDS if read(r) is not None], lambda record: record["name"])
 def test_what_is_read_is_written_in_the_one_form_that_clients_write(record: dict[str, Any]) -> None:
     first = parse_invitation(to_base64url(bytes.fromhex(record["hex"])))
     assert parse_invitation(invitation_link("", first)) == first

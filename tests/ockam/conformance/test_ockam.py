@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.routing.routes import (
     WireDecoder,
@@ -145,7 +146,7 @@ def test_every_capture_is_looked_at() -> None:
     assert ODD_CODES.keys() < odd
 
 
-@pytest.mark.parametrize("record", U16_RECORDS, ids=identify)
+@each_row(U16_RECORDS, identify)
 def test_wire_messages_are_read_and_written_back(record: dict[str, Any]) -> None:
     data = bytes.fromhex(record["hex"])
     frame = data[2:]
@@ -165,10 +166,9 @@ def test_one_connection_reads_all_messages() -> None:
         assert list(decoder.decode(frames)) == [decode_message(frame) for frame in frames]
 
 
-@pytest.mark.parametrize(
-    "record",
+@each_row(
     [r for r in U16_RECORDS if re.match(r"stream_\w+ (request|response)|error", r["name"])],
-    ids=identify,
+    identify,
 )
 def test_payloads_are_read_and_written_back(record: dict[str, Any]) -> None:
     payload = decode_message(bytes.fromhex(record["hex"])[2:]).payload
@@ -180,10 +180,8 @@ def test_payloads_are_read_and_written_back(record: dict[str, Any]) -> None:
         check_payload(payload, record, record["note"])
 
 
-@pytest.mark.parametrize(
-    "record",
-    [r for r in U16_RECORDS if r["run"] == "odd" and r["direction"] == "client>service"],
-    ids=identify,
+@each_row(
+    [r for r in U16_RECORDS if r["run"] == "odd" and r["direction"] == "client>service"], identify
 )
 def test_malformed_requests_give_the_matching_error(record: dict[str, Any]) -> None:
     payload = decode_message(bytes.fromhex(record["hex"])[2:]).payload
@@ -203,7 +201,7 @@ def test_the_specifications_spelling_is_read() -> None:
     assert response_tag(request.tag) == "stream_create:response"
 
 
-@pytest.mark.parametrize("record", INNER_RECORDS, ids=identify)
+@each_row(INNER_RECORDS, identify)
 def test_messages_inside_a_secure_channel_are_read_and_written_back(record: dict[str, Any]) -> None:
     frame = bytes.fromhex(record["inner_hex"])
     message = decode_message(frame, strict=True)
@@ -212,7 +210,7 @@ def test_messages_inside_a_secure_channel_are_read_and_written_back(record: dict
     check_payload(message.payload, record, note)
 
 
-@pytest.mark.parametrize("record", CBOR_RECORDS, ids=identify)
+@each_row(CBOR_RECORDS, identify)
 def test_payloads_of_2024_are_the_same(record: dict[str, Any]) -> None:
     data = bytes.fromhex(record["hex"])
     assert int.from_bytes(data[:4], "big") == len(data) - 4

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.framing import LinkCodec
 from rillnode.codecs.routing.dialects import EitherDialect
 from rillnode.codecs.routing.framing import U32Framing
@@ -42,7 +43,7 @@ def test_every_capture_is_looked_at() -> None:
     assert b"".join(sent(DIRECTIONS[0])[:2]).hex() == SPECIFIED.replace(" ", "")
 
 
-@pytest.mark.parametrize("record", MESSAGES, ids=lambda record: str(record["seq"]))
+@each_row(MESSAGES, lambda record: str(record["seq"]))
 def test_messages_are_read_and_written_back(record: dict[str, Any]) -> None:
     frame = bytes.fromhex(record["hex"])
     wire = wire_codec("cbor")

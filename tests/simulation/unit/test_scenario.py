@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.simulation.scenario import Scenario, load_scenario, parse_scenario
 
@@ -20,8 +21,7 @@ def test_paths_are_relative_to_the_file() -> None:
     assert parse_scenario(text, FILE).latency.file == Path("/scenarios/delays.csv")
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
+@each_row(
     [
         ("nodes = 0", "nodes"),
         ("nodes = 1_000_000", "nodes"),
@@ -60,7 +60,7 @@ def test_paths_are_relative_to_the_file() -> None:
         ('[[fault]]\nkind = "actor"\ntimes = 0', "times"),
         ('[[fault]]\nkind = "kill"\nactor = "StreamActor"', "fault\\[0\\].actor: only faults"),
         ('[[fault]]\nkind = "kill"\nwhen = "after"', "fault\\[0\\].when: only faults"),
-    ],
+    ]
 )
 def test_what_cannot_be_is_refused_with_its_key(text: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.control import decode_control, encode_control
 from rillnode.codecs.streamr.control_messages import (
@@ -83,7 +84,7 @@ def check_meaning(message: ControlMessage, decoded: dict[str, Any]) -> None:
         assert getattr(message, ATTRIBUTES[theirs], None) == expected, theirs
 
 
-@pytest.mark.parametrize("record", WRITTEN, ids=name_of)
+@each_row(WRITTEN, name_of)
 def test_written_message_comes_back_as_it_was(record: dict[str, Any]) -> None:
     version, message = decode_control(record["wire"])
     assert version == record["version"]
@@ -103,7 +104,7 @@ def test_what_only_a_specification_takes_is_read(record: dict[str, Any]) -> None
     assert message.partition == SPECIFIED[record["name"]]
 
 
-@pytest.mark.parametrize("record", [r for r in ODD if r["name"] not in SPECIFIED], ids=name_of)
+@each_row([r for r in ODD if r["name"] not in SPECIFIED], name_of)
 def test_odd_message_is_refused_or_read_as_the_latest_release_does(record: dict[str, Any]) -> None:
     result = record["results"]["8.0.5"]
     if result["ok"]:

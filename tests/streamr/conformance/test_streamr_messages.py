@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.message import (
     Layout,
@@ -26,7 +27,7 @@ RECORDS: Final[list[dict[str, Any]]] = json.loads(
 MESSAGES: Final = [r for r in RECORDS if r["layer"] == "stream"]
 WRITTEN: Final = [r for r in MESSAGES if not r["name"].startswith("malformed-")]
 CONVERTED: Final = [
-    pytest.param(record, int(version), text, id=f"{record['name']}-to-{version}")
+    (record, int(version), text)
     for record in WRITTEN
     for version, text in record.get("converted", {}).items()
 ]
@@ -77,14 +78,14 @@ def describe(message: StreamMessage) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("record", WRITTEN, ids=name_of)
+@each_row(WRITTEN, name_of)
 def test_written_message_comes_back_as_it_was(record: dict[str, Any]) -> None:
     message = decode_message(record["wire"])
     assert (message.version, message.layout) == (record["version"], Layout.RELEASED)
     assert encode_message(message, record["version"]) == record["wire"]
 
 
-@pytest.mark.parametrize("record", [r for r in WRITTEN if "5.3.1" in r["lib"]], ids=name_of)
+@each_row([r for r in WRITTEN if "5.3.1" in r["lib"]], name_of)
 def test_written_message_says_what_its_writer_meant(record: dict[str, Any]) -> None:
     assert describe(decode_message(record["wire"])) == record["decoded"]
 
@@ -104,7 +105,7 @@ def test_a_conversion_leaves_what_was_signed(record: dict[str, Any], version: in
     assert converted.signature == message.signature
 
 
-@pytest.mark.parametrize(("record", "version", "text"), CONVERTED)
+@each_row(CONVERTED, lambda record, version, _: f"{record['name']} to {version}")
 def test_conversions_are_those_of_the_released_library(
     record: dict[str, Any], version: int, text: str | dict[str, str]
 ) -> None:
@@ -117,7 +118,7 @@ def test_conversions_are_those_of_the_released_library(
     assert encode_message(message, version) == text.replace("[null,null]", "null")
 
 
-@pytest.mark.parametrize("record", ODD, ids=name_of)
+@each_row(ODD, name_of)
 def test_odd_message_is_refused_or_read_as_the_latest_release_does(record: dict[str, Any]) -> None:
     release = OTHERWISE_READ.get(record["name"], LATEST)
     result: dict[str, Any] = record["results"][release] if release else {"ok": True}

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, strategies as st
 
+from each_row import each_row
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.gateway.events import (
     EVENT_BYTES_MAX,
@@ -41,8 +42,7 @@ def test_structured_and_binary_become_the_same() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("more", "data"),
+@each_row(
     [
         ("", b""),
         (',"data":null', b"null"),
@@ -53,7 +53,7 @@ def test_structured_and_binary_become_the_same() -> None:
         (',"datacontenttype":"application/vnd.x+json","data":"text"', b'"text"'),
         (',"data_base64":"/w=="', b"\xff"),
         (',"data":1,"data_base64":null', None),
-    ],
+    ]
 )
 def test_data_is_what_its_type_says(more: str, data: bytes | None) -> None:
     if data is None:
@@ -82,8 +82,7 @@ def test_values_of_headers_are_decoded(more: str, value: str) -> None:
     assert binary({"ce-x": more}).headers["ce-x"] == value
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
+@each_row(
     [
         ("[]", "JSON object"),
         ("{", "JSON object"),
@@ -98,7 +97,7 @@ def test_values_of_headers_are_decoded(more: str, value: str) -> None:
         (f'{{{NEEDED},"data":1,"data_base64":""}}', "not both"),
         (f'{{{NEEDED},"data_base64":"*"}}', "not Base64"),
         (f'{{{NEEDED},"data_base64":5}}', "not Base64"),
-    ],
+    ]
 )
 def test_what_is_no_event_is_refused(body: str, text: str) -> None:
     with pytest.raises(RequestError) as caught:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from each_row import each_row
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.gateway.forms import encode_entry, position_text, read_position
@@ -34,8 +35,7 @@ def test_of_another_stream_of_the_name_it_says_nothing(text: str) -> None:
     assert caught.value.code == "stream.removed"
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
         "",
         "x",
@@ -55,7 +55,7 @@ def test_of_another_stream_of_the_name_it_says_nothing(text: str) -> None:
         "0:17@9,1:4@9",
         "17@٩",
         "17@" + "1" * 19,
-    ],
+    ]
 )
 def test_what_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(RequestError) as caught:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 import pytest
 from msgspec import Struct
 
+from each_row import each_row
 from rillnode.codecs.bare import (
     F32,
     F64,
@@ -177,7 +178,7 @@ CASES: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "value", "form"), CASES)
+@each_row(CASES)
 def test_every_type_has_its_bytes(annotation: Any, value: Any, form: str) -> None:
     codec: Codec[Any] = Codec(annotation)
     data = bytes.fromhex(form)
@@ -194,7 +195,7 @@ def test_a_nan_stays_one() -> None:
     assert math.isnan(codec.decode(codec.encode(math.nan)))
 
 
-@pytest.mark.parametrize(("annotation", "value", "form"), CASES)
+@each_row(CASES)
 def test_every_truncation_and_every_rest_is_refused(annotation: Any, value: Any, form: str) -> None:
     codec: Codec[Any] = Codec(annotation)
     data = bytes.fromhex(form)
@@ -208,8 +209,7 @@ def test_every_truncation_and_every_rest_is_refused(annotation: Any, value: Any,
     assert codec.decode(data + b"\x00", lenient=True) == value
 
 
-@pytest.mark.parametrize(
-    ("annotation", "form", "code", "offset"),
+@each_row(
     [
         (UInt, "8000", "codec.varint", 0),
         (tuple[UInt, UInt], "05858000", "codec.varint", 1),
@@ -235,7 +235,7 @@ def test_every_truncation_and_every_rest_is_refused(annotation: Any, value: Any,
         (tuple[U8, dict[U8, U8]], "00818004", "codec.limit", 1),
         (dict[U8, U64], "02" + "00" * 17, "codec.truncated", 18),
         (list[Annotated[list[U8], Length(100)]], "ffff03", "codec.truncated", 3),
-    ],
+    ]
 )
 def test_malformed_input_is_told_apart(annotation: Any, form: str, code: str, offset: int) -> None:
     codec: Codec[Any] = Codec(annotation)
@@ -244,8 +244,7 @@ def test_malformed_input_is_told_apart(annotation: Any, form: str, code: str, of
     assert (caught.value.code, caught.value.offset) == (code, offset)
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value", "code"),
+@each_row(
     [
         (UInt, -1, "codec.range"),
         (UInt, 2**64, "codec.range"),
@@ -264,7 +263,7 @@ def test_malformed_input_is_told_apart(annotation: Any, form: str, code: str, of
         (list[None], [None] * (LIST_ITEMS_MAX + 1), "codec.limit"),
         (dict[UInt, None], dict.fromkeys(range(LIST_ITEMS_MAX + 1)), "codec.limit"),
         (UIntOrText, b"", "codec.union"),
-    ],
+    ]
 )
 def test_what_a_type_cannot_hold_is_not_encoded(annotation: Any, value: Any, code: str) -> None:
     codec: Codec[Any] = Codec(annotation)
@@ -375,8 +374,7 @@ class Plain(Struct):
     number: int
 
 
-@pytest.mark.parametrize(
-    "annotation",
+@each_row(
     [
         int,
         float,
@@ -404,7 +402,7 @@ class Plain(Struct):
         list[list[None] | None],
         list[Annotated[list[None], Length(9)]],
         list[tuple[U8, list[None]]],
-    ],
+    ]
 )
 def test_what_is_no_schema_is_refused(annotation: Any) -> None:
     with pytest.raises(TypeError):

@@ -1,8 +1,7 @@
 """Refusals have the class of their code, wherever they are made."""
 
-import pytest
-
 import rillnode
+from each_row import each_row
 from rillnode.actors.apps.messages import ActorReply
 from rillnode.codecs import native
 from rillnode.codecs.errors import (
@@ -22,8 +21,7 @@ from rillnode.codecs.errors import (
 )
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
+@each_row(
     [
         ("stream.unknown", StreamUnknown),
         ("stream.removed", StreamRemoved),
@@ -39,7 +37,7 @@ from rillnode.codecs.errors import (
         ("peer.busy", PeerError),
         ("store.failed", RequestError),
         ("streamr.exists", RequestError),
-    ],
+    ]
 )
 def test_a_refusal_has_the_class_of_its_code(code: str, kind: type[RequestError]) -> None:
     for error in (

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keyed import (
     check_headers,
@@ -60,8 +61,7 @@ LARGE: dict[Any, Any] = {"name": bytes(HEADERS_BYTES_MAX)}
 LONG: dict[Any, Any] = {"n" * (HEADER_NAME_CHARS_MAX + 1): b""}
 
 
-@pytest.mark.parametrize(
-    ("headers", "code"),
+@each_row(
     [
         ({str(number): b"" for number in range(200)}, "entries.headers"),
         (MANY, "entries.headers"),
@@ -72,7 +72,7 @@ LONG: dict[Any, Any] = {"n" * (HEADER_NAME_CHARS_MAX + 1): b""}
         ({b"name": b"x"}, "entries.header_name"),
         ({7: b"x"}, "entries.header_name"),
         ({"\ud800": b"x"}, "entries.header_name"),
-    ],
+    ]
 )
 def test_headers_beyond_a_limit_are_refused_where_they_are_given(headers: Any, code: str) -> None:
     with pytest.raises(CodecError) as caught:
@@ -80,8 +80,7 @@ def test_headers_beyond_a_limit_are_refused_where_they_are_given(headers: Any, c
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize(
-    ("encoded", "code"),
+@each_row(
     [
         (msgspec.msgpack.encode({str(n): b"" for n in range(200)}), "entries.headers"),
         (msgspec.msgpack.encode(MANY), "entries.headers"),
@@ -96,7 +95,7 @@ def test_headers_beyond_a_limit_are_refused_where_they_are_given(headers: Any, c
         (b"\x81\xa1a\xc4\x00\x00", "entries.headers"),
         (b"\xdf\xff\xff\xff\xff", "entries.headers"),
         (b"\xc0", "entries.headers"),
-    ],
+    ]
 )
 def test_headers_beyond_a_limit_are_refused_where_they_arrive(encoded: bytes, code: str) -> None:
     with pytest.raises(CodecError) as caught:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from each_row import each_row
 from rillnode.codecs import native
 from rillnode.codecs.entries import Block, EntryKind, encode_block, pack_body
 from rillnode.codecs.errors import CodecError, RequestError
@@ -116,14 +117,14 @@ RESPONSES: list[native.Response] = [
 ]
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+@each_row(REQUESTS, lambda request: type(request).__name__)
 def test_request_survives_the_wire(request_: native.Request) -> None:
     payload = native.encode(request_)
     assert native.is_native(payload)
     assert native.decode_request(payload) == request_
 
 
-@pytest.mark.parametrize("response", RESPONSES, ids=lambda response: type(response).__name__)
+@each_row(RESPONSES, lambda response: type(response).__name__)
 def test_response_survives_the_wire(response: native.Response) -> None:
     assert native.decode_response(native.encode(response)) == response
 
@@ -239,14 +240,14 @@ QUEUE_VECTORS: list[tuple[native.Request | native.Response, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("message", "expected"), QUEUE_VECTORS)
+@each_row(QUEUE_VECTORS)
 def test_queues_are_worked_by_these_bytes(
     message: native.Request | native.Response, expected: str
 ) -> None:
     assert native.encode(message).hex() == expected
 
 
-@pytest.mark.parametrize(("message", "expected"), VECTORS)
+@each_row(VECTORS)
 def test_these_are_their_bytes(message: native.Request | native.Response, expected: str) -> None:
     payload = bytes.fromhex(expected)
     assert native.encode(message).hex() == expected

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.times import Time, milliseconds_of, parse_time
 
@@ -23,7 +24,7 @@ TIMES: list[tuple[Time, int, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("time", "milliseconds", "ago"), TIMES)
+@each_row(TIMES)
 def test_a_time_is_asked_for_in_milliseconds(time: Time, milliseconds: int, ago: bool) -> None:
     assert milliseconds_of(time) == (milliseconds, ago)
 
@@ -63,8 +64,7 @@ def test_a_time_is_read_from_a_text(text: str, time: Time) -> None:
     assert parse_time(text) == time
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
         "",
         "1",
@@ -78,7 +78,7 @@ def test_a_time_is_read_from_a_text(text: str, time: Time) -> None:
         "99999999999s",
         "1h" * 40,
         "9" * 99,
-    ],
+    ]
 )
 def test_what_says_no_time_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="expected how long ago, as 90s or 1h30m") as refused:

@@ -1,5 +1,6 @@
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.varint import (
     BIG_UINT_MAX,
@@ -30,7 +31,7 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize(("value", "form"), FORMS)
+@each_row(FORMS)
 def test_numbers_have_one_minimal_form(value: int, form: str) -> None:
     data = bytes.fromhex(form)
     assert encode_uint(value) == data
@@ -44,8 +45,7 @@ def test_what_does_not_fit_is_not_written(value: int) -> None:
     assert caught.value.code == "codec.range"
 
 
-@pytest.mark.parametrize(
-    ("form", "code", "offset"),
+@each_row(
     [
         ("", "codec.truncated", 0),
         ("80", "codec.truncated", 1),
@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_not_written(value: int) -> None:
         ("ffffffffffffffffff02", "codec.varint", 0),
         ("8080808080808080808001", "codec.varint", 0),
         ("ff" * 40, "codec.varint", 0),
-    ],
+    ]
 )
 def test_a_strict_reader_refuses_other_forms(form: str, code: str, offset: int) -> None:
     with pytest.raises(CodecError) as caught:

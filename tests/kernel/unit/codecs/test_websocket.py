@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.websocket import MessageScanner
 
 TEXT, BINARY, MORE, CLOSE, PING = 0x1, 0x2, 0x0, 0x8, 0x9
@@ -88,7 +89,7 @@ def test_a_close_frame_is_seen_once_it_is_whole(payload: bytes) -> None:
     assert scanner.closed
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_row(range(20))
 def test_where_reads_end_makes_no_difference(seed: int) -> None:
     chance = random.Random(seed)
     sizes = [chance.choice([0, 1, 125, 126, 300, 70_000]) for _ in range(20)]

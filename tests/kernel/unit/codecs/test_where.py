@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from each_row import each_row
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import RequestError
 from rillnode.codecs.keyed import encode_headers
@@ -28,35 +29,88 @@ def holds(text: str, document: Any = QUAKE) -> bool:
     return Where(text).matches(entry(json.dumps(document).encode()))
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
-        "mag > 5", "mag>5", "mag >= 5.4", "mag = 5.4", "mag == 54e-1", "mag < 6", "mag <= 5.4",
-        "depth = 10.0", "depth != 11", "mag != '5.4'", "place.at[0] < -30", "place.at[1].lon = -71",
-        "place.country = 'CL'", 'place["country"] = "CL"', "place['odd key'] = 'x'",
-        "place.größe = 3", "$.mag > 5", "$['mag'] > 5", "$.place.country >= 'CA'",
-        "deep = false", "felt = true", "felt", "zero", "note = null", "not deep", "not note",
-        "not missing", "not missing = 1", "text = 'it\\'s'", 'text = "it\'s"', "big > 1e20",
-        "mag > 5 and depth < 20", "mag > 6 or depth < 20", "mag > 5 or mag > 6 and mag > 7",
-        "not (mag > 6 or depth > 20)", "not not felt", "(((felt)))", "mag>5 AND felt Or deep",
-        "not mag > 6 and felt", "$.and = 1", "note != 1", " \n\tfelt ",
-    ],
-)  # fmt: skip
+        "mag > 5",
+        "mag>5",
+        "mag >= 5.4",
+        "mag = 5.4",
+        "mag == 54e-1",
+        "mag < 6",
+        "mag <= 5.4",
+        "depth = 10.0",
+        "depth != 11",
+        "mag != '5.4'",
+        "place.at[0] < -30",
+        "place.at[1].lon = -71",
+        "place.country = 'CL'",
+        'place["country"] = "CL"',
+        "place['odd key'] = 'x'",
+        "place.größe = 3",
+        "$.mag > 5",
+        "$['mag'] > 5",
+        "$.place.country >= 'CA'",
+        "deep = false",
+        "felt = true",
+        "felt",
+        "zero",
+        "note = null",
+        "not deep",
+        "not note",
+        "not missing",
+        "not missing = 1",
+        "text = 'it\\'s'",
+        'text = "it\'s"',
+        "big > 1e20",
+        "mag > 5 and depth < 20",
+        "mag > 6 or depth < 20",
+        "mag > 5 or mag > 6 and mag > 7",
+        "not (mag > 6 or depth > 20)",
+        "not not felt",
+        "(((felt)))",
+        "mag>5 AND felt Or deep",
+        "not mag > 6 and felt",
+        "$.and = 1",
+        "note != 1",
+        " \n\tfelt ",
+    ]
+)
 def test_a_condition_holds(text: str) -> None:
     assert holds(text)
     assert not holds(f"not ({text})")
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
-        "mag > 5.4", "mag = '5.4'", "mag > '5'", "missing", "missing = 1", "missing != 1",
-        "missing = null", "note", "deep", "felt = 1", "felt > 0", "felt > false", "note >= null",
-        "zero = false", "place = 'CL'", "place.country.more = 1", "place.at[9] = 1", "mag[0] = 1",
-        "place[0] = 1", "place.at.lon = 1", "(mag > 6 or depth > 20)", "not felt", "$ = 1",
-        "$key = 'a'", "$headers.h = 'a'", "not (felt)", "mag > 6 or depth > 20 and felt",
-    ],
-)  # fmt: skip
+        "mag > 5.4",
+        "mag = '5.4'",
+        "mag > '5'",
+        "missing",
+        "missing = 1",
+        "missing != 1",
+        "missing = null",
+        "note",
+        "deep",
+        "felt = 1",
+        "felt > 0",
+        "felt > false",
+        "note >= null",
+        "zero = false",
+        "place = 'CL'",
+        "place.country.more = 1",
+        "place.at[9] = 1",
+        "mag[0] = 1",
+        "place[0] = 1",
+        "place.at.lon = 1",
+        "(mag > 6 or depth > 20)",
+        "not felt",
+        "$ = 1",
+        "$key = 'a'",
+        "$headers.h = 'a'",
+        "not (felt)",
+        "mag > 6 or depth > 20 and felt",
+    ]
+)
 def test_a_condition_does_not_hold(text: str) -> None:
     assert not holds(text)
 
@@ -80,8 +134,7 @@ def test_keys_and_headers_are_texts_beside_the_data() -> None:
     assert Where("$headers.x != 'x'").matches(one)
 
 
-@pytest.mark.parametrize(
-    ("text", "offset", "says"),
+@each_row(
     [
         ("", 0, "expected a path, where it ends"),
         ("mag >", 5, "expected a number, a text in quotes, true, false or null, where it ends"),
@@ -102,7 +155,7 @@ def test_keys_and_headers_are_texts_beside_the_data() -> None:
         ("a. = 1", 1, "not '. = 1'"),
         ("a = 1 -- no", 6, "not '-- no'"),
         ("a\x00b", 1, r"not '\x00b'"),
-    ],
+    ]
 )
 def test_what_is_no_condition_is_refused_at_its_place(text: str, offset: int, says: str) -> None:
     with pytest.raises(RequestError) as refused:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from deleted_rooms import there
+from each_row import each_row
 from rillnode.actors.core.access import Grant
 from rillnode.actors.core.quotas import Quota
 from rillnode.actors.core.streams.rules import StreamRules
@@ -108,8 +109,7 @@ def test_tables_become_what_the_node_works_with() -> None:
     assert config.streams[0].retention == Retention(seconds=60.0, bytes_max=1_000)
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "said"),
+@each_row(
     [
         ("", "config.missing", f"{FILE}: name: missing"),
         ("name = ", "config.syntax", f"{FILE}: not TOML"),
@@ -130,7 +130,7 @@ def test_tables_become_what_the_node_works_with() -> None:
         (
             NAME + 'on_fatal = "restart"\n',
             "config.value",
-            ":2: on_fatal: 'restart': expected one of \"exit\", \"stay\"",
+            ':2: on_fatal: \'restart\': expected one of "exit", "stay"',
         ),
         (
             NAME + 'store.engine = "sqlite"\n',
@@ -214,7 +214,10 @@ def test_tables_become_what_the_node_works_with() -> None:
         (NAME + SINK + 'master = "lokal"\n', "config.value", 'such as "local[2]"'),
         (NAME + SINK + 'driver_memory = "1 GB"\n', "config.value", 'a number and "m" or "g"'),
         (
-            NAME + SINK + 'checkpoint_dir = "c"\n' + SINK.replace("bronze", "x")
+            NAME
+            + SINK
+            + 'checkpoint_dir = "c"\n'
+            + SINK.replace("bronze", "x")
             + 'checkpoint_dir = "c"\n',
             "config.conflict",
             ":11: sink.spark[1].checkpoint_dir: /etc/rillnode/c is the checkpoint of sink 'bronze'",
@@ -242,7 +245,9 @@ def test_tables_become_what_the_node_works_with() -> None:
             "silver_dir: must lie apart from sink.spark[0].table_dir, /etc/rillnode/tables",
         ),
         (
-            NAME + SINK + 'silver_dir = "s"\n'
+            NAME
+            + SINK
+            + 'silver_dir = "s"\n'
             + SINK.replace("bronze", "x").replace("tables", "s/x"),
             "config.conflict",
             "sink.spark[0].silver_dir: must lie apart from sink.spark[1].table_dir",
@@ -286,7 +291,7 @@ def test_tables_become_what_the_node_works_with() -> None:
         (
             NAME + '[[peer]]\nname = "p"\nockam = "h:1"\ndialect = "u32"\n',
             "config.value",
-            ":5: peer[0].dialect: 'u32': expected one of \"2024\", \"u16\"",
+            ':5: peer[0].dialect: \'u32\': expected one of "2024", "u16"',
         ),
         (
             NAME + f'[[peer]]\nname = "p"\nnoise = "h:1"\nidentity = "{HEX}"\ndialect = "2024"\n',
@@ -308,8 +313,8 @@ def test_tables_become_what_the_node_works_with() -> None:
             "config.conflict",
             ":3: noise.idle_ping_seconds: must be less than idle_close_seconds (60)",
         ),
-    ],
-)  # fmt: skip
+    ]
+)
 def test_what_cannot_be_is_refused_with_line_and_key(text: str, code: str, said: str) -> None:
     error = error_of(text)
     assert error.code == code
@@ -369,12 +374,11 @@ def test_two_listeners_cannot_share_a_port(first: str, second: str, clash: bool)
         parse_config(text, FILE)
 
 
-@pytest.mark.parametrize(
-    "who",
+@each_row(
     [
         "*", "anonymous", "noise:*", f"noise:{HEX}", f"ockam:{HEX}", "ockam:*", "apikey:grafana",
         "apikey:*",
-    ],
+    ]
 )  # fmt: skip
 def test_principals_of_every_kind_are_known(who: str) -> None:
     text = f'{NAME}[[grant]]\nwho = "{who}"\nstreams = "*"\nmay = ["pull"]\n'
@@ -413,8 +417,7 @@ def test_patterns_and_quotas_become_what_actors_work_with() -> None:
     assert config.quotas[0].quota == Quota(who="anonymous", streams_max=3, push_bytes_per_second=5)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_row(
     [
         (
             '[[stream]]\nname = "a*"\n',
@@ -446,7 +449,7 @@ def test_patterns_and_quotas_become_what_actors_work_with() -> None:
             '[[quota]]\nwho = "*"\nstreams_max = 1\n[[quota]]\nwho = "noise:*"\nstreams_max = 1\n',
             ":6: quota[1].who: 'noise:*' is never reached: '*' stands before it",
         ),
-    ],
+    ]
 )
 def test_patterns_and_quotas_without_a_sense_are_told(text: str, said: str) -> None:
     assert said in error_of(NAME + text).text

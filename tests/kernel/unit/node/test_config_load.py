@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import (
     Config,
@@ -80,8 +81,7 @@ def test_an_override_changes_one_key_of_an_item_in_the_file(tmp_path: Path) -> N
     assert [(one.name, one.partitions) for one in config.streams] == [("s", 3), ("t", 1)]
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
+@each_row(
     [
         ("noise", "--set noise: expected --set key=value"),
         ("=5", "--set: expected a key such as"),
@@ -94,7 +94,7 @@ def test_an_override_changes_one_key_of_an_item_in_the_file(tmp_path: Path) -> N
         ("stream[1].name=s", "items are numbered from 0"),
         ("stream.name=s", "--set: stream.name: unknown key"),
         ("noise.listen=0.0.0.0:99999", "--set: noise.listen"),
-    ],
+    ]
 )
 def test_an_override_that_cannot_be_is_refused(override: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:

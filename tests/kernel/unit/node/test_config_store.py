@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from each_row import each_row
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config, SharedStore, StoreTable, check_config, load, parse_config
 from rillnode.node.config.describe import effective
@@ -14,8 +15,7 @@ from rillnode.node.jetstream.config import JetStreamStore
 SHARED = 'engine = "jetstream"\nservers = ["tls://a:1"]\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_row(
     [
         ('engine = "jetstream"', "store.servers: missing"),
         ('servers = ["nats://127.0.0.1:4222"]', 'set store.engine = "jetstream"'),
@@ -35,7 +35,7 @@ SHARED = 'engine = "jetstream"\nservers = ["tls://a:1"]\n'
         (f'{SHARED}serve = ["shard:5-3"]', "with N not above M, 0 to 255"),
         (f'{SHARED}serve = ["shard:256"]', "with N not above M, 0 to 255"),
         (f'{SHARED}serve = ["a", "!shard:0-3"]', "store.serve[1]: '!shard:0-3': every node holds"),
-    ],
+    ]
 )
 def test_a_store_table_that_cannot_be_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:

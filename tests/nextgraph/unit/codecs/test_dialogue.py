@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from each_row import each_row
 from nextgraph_support import (
     APP_LOGIN,
     BROKER,
@@ -234,8 +235,7 @@ def test_a_probe_says_what_it_is() -> None:
     assert fails(broker(), b"\x00GN") is ProtocolCode.WHERE_IS_THE_MAGIC
 
 
-@pytest.mark.parametrize(
-    ("frame", "code"),
+@each_row(
     [
         (b"", NetCode.SERIALIZATION_ERROR),
         (b"\x06", NetCode.SERIALIZATION_ERROR),
@@ -249,7 +249,7 @@ def test_a_probe_says_what_it_is() -> None:
         (encode_message(Start(ClientHello(None))), ProtocolCode.INVALID_STATE),
         (encode_message(CoreMessage(b"")), ProtocolCode.INVALID_STATE),
         (encode_message(request(1)), ProtocolCode.INVALID_STATE),
-    ],
+    ]
 )
 def test_a_broker_is_greeted_as_agreed(frame: bytes, code: ProtocolCode | NetCode) -> None:
     assert fails(broker(), frame) is code
@@ -283,8 +283,7 @@ def test_a_client_knows_its_broker() -> None:
     assert caught.value.code == "key.point"
 
 
-@pytest.mark.parametrize(
-    ("message", "code"),
+@each_row(
     [
         (proof(nonce=b"o" * 32), ProtocolCode.INVALID_NONCE),
         (proof(nonce=b""), ProtocolCode.INVALID_NONCE),
@@ -294,7 +293,7 @@ def test_a_client_knows_its_broker() -> None:
         (AuthResult(0), ProtocolCode.INVALID_STATE),
         (request(1), ProtocolCode.INVALID_STATE),
         (AppMessage(b""), ProtocolCode.INVALID_STATE),
-    ],
+    ]
 )
 def test_a_client_proves_who_it_is(message: ProtocolMessage, code: ProtocolCode) -> None:
     near, far, hello = greeted()

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
+from each_row import each_row
 from nextgraph_support import BROKER, CLIENT, INFO, NONCE, PEER, TOPIC, USER, make_event
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.nextgraph.admin import (
@@ -240,7 +241,7 @@ def messages() -> Iterator[ProtocolMessage]:
 MESSAGES = list(messages())
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+@each_row(MESSAGES, lambda message: type(message).__name__)
 def test_messages_come_back(message: ProtocolMessage) -> None:
     data = encode_message(message)
     assert decode_message(data) == message
@@ -274,8 +275,7 @@ def test_every_kind_is_tried() -> None:
     assert len({encode_message(message)[0] for message in MESSAGES}) == 17
 
 
-@pytest.mark.parametrize(
-    ("data", "code"),
+@each_row(
     [
         ("", "codec.truncated"),
         ("11", "codec.union"),
@@ -297,7 +297,7 @@ def test_every_kind_is_tried() -> None:
         ("0e0002000000000000000000000600" + "8008", "codec.truncated"),
         ("010001" + "01", "codec.union"),  # a key of the X25519 kind
         ("010002", "codec.truncated"),
-    ],
+    ]
 )
 def test_what_is_no_message_is_refused(data: str, code: str) -> None:
     with pytest.raises(CodecError) as caught:

@@ -1,5 +1,4 @@
-import pytest
-
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.nextgraph.results import (
     NetCode,
@@ -18,8 +17,7 @@ def test_codes_are_as_clients_count_them() -> None:
     assert int(ProtocolCode.USER_NOT_CONNECTED) == 22
 
 
-@pytest.mark.parametrize(
-    ("code", "close_code", "reason"),
+@each_row(
     [
         (ProtocolCode.NO_ERROR, 1000, "NoError"),
         (ProtocolCode.IO_ERROR, 4001, "IoError"),
@@ -31,7 +29,7 @@ def test_codes_are_as_clients_count_them() -> None:
         (ProtocolCode.WHERE_IS_THE_MAGIC, 4034, "WhereIsTheMagic"),
         (NetCode.SERIALIZATION_ERROR, 4954, "SerializationError"),
         (NetCode.CLOSING, 4959, "Closing"),
-    ],
+    ]
 )
 def test_close_codes_are_as_clients_read_them(
     code: ProtocolCode | NetCode, close_code: int, reason: str
@@ -41,7 +39,7 @@ def test_close_codes_are_as_clients_read_them(
     assert closing_code(close_code) is code
 
 
-@pytest.mark.parametrize("close_code", [0, 999, 1001, 1006, 3999, 4037, 4949, 4960, 65_535])
+@each_row([0, 999, 1001, 1006, 3999, 4037, 4949, 4960, 65_535])
 def test_other_close_codes_say_nothing(close_code: int) -> None:
     assert closing_code(close_code) is None
 

@@ -1,5 +1,6 @@
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.nextgraph.text_ids import format_id, from_base64url, parse_id, to_base64url
 
@@ -12,8 +13,7 @@ def test_ids_come_back(key: bytes) -> None:
     assert parse_id(text) == key
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
+@each_row(
     [
         ("", "text.id"),
         ("A" * 43, "text.id"),
@@ -23,7 +23,7 @@ def test_ids_come_back(key: bytes) -> None:
         ("A" * 43 + "\n", "text.base64"),
         ("A" * 43 + "+", "text.base64"),
         ("A" * 43 + "\xe9", "text.base64"),
-    ],
+    ]
 )
 def test_what_is_no_id_is_refused(text: str, code: str) -> None:
     with pytest.raises(CodecError) as caught:

@@ -2,6 +2,7 @@ import tracemalloc
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import ADDRESS_BYTES_MAX, ROUTE_HOPS_MAX, STRING_CHUNKS_MAX
 from rillnode.codecs.routing.cbor_message import CborDecoder, encode_header, encode_with_header
@@ -50,8 +51,7 @@ def test_messages_are_written_in_their_shortest_form(message: WireMessage, text:
     assert decode(text) == message
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
         "98 04 81 82 00 46 73747265616d 81 82 00 42 6d65 42 6869 f6",
         "84 9b 0000000000000001 82 00 46 73747265616d 81 82 00 42 6d65 42 6869 f6",
@@ -65,14 +65,13 @@ def test_messages_are_written_in_their_shortest_form(message: WireMessage, text:
         "83 81 82 00 46 73747265616d 81 82 00 42 6d65 42 6869",
         "84 81 82 00 46 73747265616d 81 82 00 42 6d65 42 6869 63 616263",
         "84 81 82 00 46 73747265616d 81 82 00 42 6d65 42 6869 7f 61 61 62 6263 ff",
-    ],
+    ]
 )
 def test_other_forms_of_the_same_message_are_read(text: str) -> None:
     assert decode(text) == PLAIN
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "offset"),
+@each_row(
     [
         ("", "codec.truncated", 0),
         ("f6", "codec.cbor", 0),
@@ -106,7 +105,7 @@ def test_other_forms_of_the_same_message_are_read(text: str) -> None:
         ("9f 80 80 40 f6 f6 ff", "codec.cbor", 5),
         ("9f 80 80 40 f6", "codec.truncated", 5),
         ("9f 80 80 40 ff ff", "codec.trailing", 5),
-    ],
+    ]
 )
 def test_what_is_no_message_is_refused_where_it_is_wrong(text: str, code: str, offset: int) -> None:
     with pytest.raises(CodecError) as caught:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import (
     GREETING_PAUSE_SECONDS,
@@ -74,7 +75,7 @@ def test_u16_first_frames_of_every_size_are_told_at_every_early_split() -> None:
             codec.end()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 36, 255, 256, 257, 258, 300, 511, 512, 513, 600])
+@each_row([1, 2, 3, 4, 36, 255, 256, 257, 258, 300, 511, 512, 513, 600])
 def test_u16_first_frames_are_told_at_every_split(size: int) -> None:
     message = bare_of_size(size)
     stream = u16_frame(message) + u16_frame(b"next")
@@ -107,9 +108,7 @@ def test_u16_frames_of_256_bytes_are_told_whatever_is_in_them(version: int) -> N
         assert dialect_of(u16_frame(message)) == "u16"
 
 
-@pytest.mark.parametrize(
-    "size", [21, 23, 73, 255, 256, 600, 65_535, 65_536, 70_000, 131_072, 196_608, 4_194_304]
-)
+@each_row([21, 23, 73, 255, 256, 600, 65_535, 65_536, 70_000, 131_072, 196_608, 4_194_304])
 def test_first_messages_of_2024_are_told_at_every_early_split(size: int) -> None:
     message = cbor_of_size(size)
     stream = b"\x01" + u32_frame(message) + u32_frame(b"next")

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.api import ApiRequest
 from rillnode.codecs.ockam.discovery import (
@@ -51,8 +52,7 @@ FAR_INFO = (
 )
 
 
-@pytest.mark.parametrize(
-    ("request_", "cbor", "major"),
+@each_row(
     [
         (LIST, False, 4),
         (LIST, True, 6),
@@ -62,7 +62,7 @@ FAR_INFO = (
         (GET, False, 4),
         (GET, True, 6),
         (GET.replace(b"\xf4", b"\xf5"), False, 6),
-    ],
+    ]
 )
 def test_ids_are_texts_for_who_has_asked_since_2022_12(
     request_: bytes, cbor: bool, major: int
@@ -99,8 +99,7 @@ def test_what_a_newer_request_may_hold_more_is_passed_over() -> None:
     assert request == DiscoveryRequest("far", asked, text_ids=True)
 
 
-@pytest.mark.parametrize(
-    "header",
+@each_row(
     [
         "",
         "80",  # an array
@@ -124,7 +123,7 @@ def test_what_a_newer_request_may_hold_more_is_passed_over() -> None:
         "b9ffff",
         "bbffffffffffffffff",
         "a1027bffffffffffffffff",
-    ],
+    ]
 )
 def test_a_malformed_header_is_refused(header: str) -> None:
     data = bytes.fromhex(header.replace(" ", ""))

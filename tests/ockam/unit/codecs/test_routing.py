@@ -1,5 +1,6 @@
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import ADDRESS_BYTES_MAX, ROUTE_HOPS_MAX
 from rillnode.codecs.routing.routes import (
@@ -56,8 +57,7 @@ def test_payloads_of_any_size_follow_a_header(size: int) -> None:
 # Text -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "route"),
+@each_row(
     [
         ("1#host:4000;0#echo", (Address(TCP, b"host:4000"), Address(LOCAL, b"echo"))),
         ("a => b", (local("a"), local("b"))),
@@ -67,14 +67,13 @@ def test_payloads_of_any_size_follow_a_header(size: int) -> None:
         ("a b", (local("a b"),)),
         ("", ()),
         ("  ", ()),
-    ],
+    ]
 )
 def test_routes_are_read_from_text(text: str, route: Route) -> None:
     assert parse_route(text) == route
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "hop"),
+@each_row(
     [
         ("a;", "route.text", 1),
         (";a", "route.text", 0),
@@ -89,7 +88,7 @@ def test_routes_are_read_from_text(text: str, route: Route) -> None:
         ("9" * 21 + "#a", "route.text", 0),
         ("a;" * ROUTE_HOPS_MAX + "a", "codec.limit", 0),
         ("a" * (ADDRESS_BYTES_MAX + 1), "codec.limit", 0),
-    ],
+    ]
 )
 def test_text_that_is_no_route_is_refused(text: str, code: str, hop: int) -> None:
     with pytest.raises(CodecError) as caught:

@@ -1,5 +1,6 @@
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.ockam.stream_item import STREAM_ITEM, StreamItem
 from rillnode.codecs.routing.routes import WireMessage, encode_message, local
@@ -72,7 +73,7 @@ RESPONSES: list[tuple[str, str, Response]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "body", "request_"), REQUESTS)
+@each_row(REQUESTS)
 def test_requests_have_their_bytes(name: str, body: str, request_: Request) -> None:
     payload = payload_of(name, body)
     assert encode_request(request_) == payload
@@ -80,7 +81,7 @@ def test_requests_have_their_bytes(name: str, body: str, request_: Request) -> N
     assert decode_request(memoryview(payload)) == request_
 
 
-@pytest.mark.parametrize(("name", "body", "response"), RESPONSES)
+@each_row(RESPONSES)
 def test_responses_have_their_bytes(name: str, body: str, response: Response) -> None:
     payload = payload_of(name, body)
     assert encode_response(response) == payload
@@ -91,7 +92,7 @@ def test_responses_have_their_bytes(name: str, body: str, response: Response) ->
 # Spellings ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "body", "plain"), REQUESTS)
+@each_row(REQUESTS)
 def test_a_request_keeps_its_spelling(name: str, body: str, plain: Request) -> None:
     payload = payload_of(f"{name}:request", body)
     request = decode_request(payload)
@@ -103,7 +104,7 @@ def test_a_request_keeps_its_spelling(name: str, body: str, plain: Request) -> N
     assert caught.value.code == "codec.protocol"
 
 
-@pytest.mark.parametrize(("name", "body", "plain"), RESPONSES)
+@each_row(RESPONSES)
 def test_a_response_keeps_its_spelling(name: str, body: str, plain: Response) -> None:
     payload = payload_of(f"{name}:response", body)
     response = decode_response(payload)
@@ -195,8 +196,7 @@ def test_indexes_are_held_to_64_bits() -> None:
 # Malformed ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "payload",
+@each_row(
     [
         b"",
         b"\x00",
@@ -212,7 +212,7 @@ def test_indexes_are_held_to_64_bits() -> None:
         b"\x04nope\x00rest",
         b"\x04nope\x01",
         b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x",
-    ],
+    ]
 )
 def test_what_is_no_envelope_is_told_so(payload: bytes) -> None:
     for decode in (decode_request, decode_response):
@@ -246,8 +246,7 @@ def test_an_error_is_no_request() -> None:
     assert caught.value.code == "codec.protocol"
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "code"),
+@each_row(
     [
         ("stream_create", "01016100", "codec.trailing"),
         ("stream_create", "02", "codec.optional"),
@@ -261,7 +260,7 @@ def test_an_error_is_no_request() -> None:
         ("stream_index", "0101630173020900", "codec.trailing"),
         ("stream_index", "0001ff0173", "codec.utf8"),
         ("stream_index_partitioned", "0001630173", "codec.truncated"),
-    ],
+    ]
 )
 def test_a_malformed_body_names_its_protocol(name: str, body: str, code: str) -> None:
     with pytest.raises(CodecError) as caught:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.routing.stream import Status
 from rillnode.codecs.routing.stream_admin import (
@@ -60,8 +61,7 @@ def test_responses_have_their_bytes(response: AdminResponse, body: str) -> None:
     assert decode_response(payload_of(body)) == response
 
 
-@pytest.mark.parametrize(
-    ("payload", "code"),
+@each_row(
     [
         (b"", "codec.protocol"),
         (b"\x0bstream_push\x01\x00", "codec.protocol"),
@@ -75,7 +75,7 @@ def test_responses_have_their_bytes(response: AdminResponse, body: str) -> None:
         (payload_of("01 01 0173 00"), "codec.trailing"),
         (payload_of("01 02 0173 03"), "codec.truncated"),
         (payload_of("01 03 0173 02"), "codec.optional"),
-    ],
+    ]
 )
 def test_what_is_no_request_is_refused_with_its_reason(payload: bytes, code: str) -> None:
     with pytest.raises(CodecError) as caught:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config import Config, parse_config
 from rillnode.node.overlay.config import OverlayTable, StreamrNetworkListener
@@ -31,8 +32,7 @@ def test_trackers_are_peers() -> None:
     assert parse(f'[overlay]\ntrackers = ["t"]\n{PEER}').table(OverlayTable)
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
+@each_row(
     [
         ('[overlay]\ntrackers = ["nobody"]', "overlay.trackers[0]"),
         ("[tracker]\ndegree = 1", "tracker.degree"),
@@ -55,7 +55,7 @@ def test_trackers_are_peers() -> None:
             f'[overlay]\ntrackers = ["t"]\n[streamr_network]\ntrackers = ["ws://h:1"]\n{PEER}',
             "streamr_network.trackers",
         ),
-    ],
+    ]
 )
 def test_what_cannot_work_is_refused_and_named(text: str, path: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.control import decode_control, encode_control, request_id_of
 from rillnode.codecs.streamr.control_messages import (
@@ -120,7 +121,7 @@ FORMS: list[tuple[ControlMessage, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "first", "second"), FORMS)
+@each_row(FORMS)
 def test_messages_have_their_text_in_both_versions(
     message: ControlMessage, first: str, second: str
 ) -> None:
@@ -134,7 +135,7 @@ def test_messages_have_their_text_in_both_versions(
     assert encode_control(again, 2, 32) == second
 
 
-@pytest.mark.parametrize("message", [row[0] for row in FORMS[1:] if row[0].type != 12])
+@each_row([row[0] for row in FORMS[1:] if row[0].type != 12])
 def test_version_2_tells_everything(message: ControlMessage) -> None:
     assert spoken(decode_control(encode_control(message, 2, 32))[1]) == message
 
@@ -196,8 +197,7 @@ def test_a_message_whose_partition_and_sequence_are_null_is_the_first(
     assert request.message.id[:4] == ("s", 0, 10, 0)
 
 
-@pytest.mark.parametrize(
-    ("text", "request_id"),
+@each_row(
     [
         ('[2,9,"r",5,0,null]', "r"),
         ('[2,8,"r",[99],null]', "r"),
@@ -222,7 +222,7 @@ def test_a_message_whose_partition_and_sequence_are_null_is_the_first(
         ('[2,9,"\\ud800",5]', None),
         ("[2,9", None),
         ("", None),
-    ],
+    ]
 )
 def test_the_id_of_what_is_no_request_is_found(text: str, request_id: RequestId | None) -> None:
     with pytest.raises(CodecError):
@@ -267,14 +267,13 @@ def test_an_unknown_version_is_refused(text: str) -> None:
         encode_control(FORMS[0][0], 3, 32)
 
 
-@pytest.mark.parametrize("kind", ["14", "-1", "null", '"09"', '"x"', "9.5", '"99"', "true"])
+@each_row(["14", "-1", "null", '"09"', '"x"', "9.5", '"99"', "true"])
 def test_an_unknown_type_is_refused(kind: str) -> None:
     with pytest.raises(CodecError, match=r"streamr\.type"):
         decode_control(f'[2,{kind},"r","s",0,null]')
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
         '{"type":"subscribe"}',
         "[2,9]",
@@ -293,7 +292,7 @@ def test_an_unknown_type_is_refused(kind: str) -> None:
         '[2,12,"r","s",0,null,null,null]',
         '[2,13,"r","s",0,[2,0],[1,9],null,null,null]',
         '[2,13,"r","s",0,[2,0],[3,0],5,null,null]',
-    ],
+    ]
 )
 def test_what_a_type_does_not_allow_is_refused(text: str) -> None:
     with pytest.raises(CodecError, match=r"codec\.field"):
@@ -389,8 +388,7 @@ def test_a_message_in_the_specifications_layout_marks_a_released_form() -> None:
     assert encode_control(released, 2, 32) == f'[2,0,"",{SM32}]'
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
         '[1,9,"s",1,"t"]',
         '[1,9,"s",1,"t",5]',
@@ -400,7 +398,7 @@ def test_a_message_in_the_specifications_layout_marks_a_released_form() -> None:
         '[1,11,"s",1,"r",5,"t",null,null]',
         '[1,4,"s",1,"r"]',
         '[1,4,"s",1,"r",0]',
-    ],
+    ]
 )
 def test_other_numbers_or_types_of_elements_are_the_released_form(text: str) -> None:
     message = decode_control(text)[1]

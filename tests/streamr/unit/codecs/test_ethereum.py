@@ -1,5 +1,6 @@
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError, ConfigError
 from rillnode.codecs.streamr.ethereum import (
     EthereumKey,
@@ -104,13 +105,21 @@ def test_v_is_27_or_28(v: str) -> None:
     assert caught.value.offset == 64
 
 
-@pytest.mark.parametrize(
-    "signature",
+@each_row(
     [
-        "", "0x", "0X" + "11" * 65, "0x" + "11" * 64, "11" * 66, "zz" * 65, "1\n" * 65,
-        "11" * 64 + " 11", "11" * 65 + "  ", "0x" + "11" * 65 + " ", "\u0661" * 130,
-    ],
-)  # fmt: skip
+        "",
+        "0x",
+        "0X" + "11" * 65,
+        "0x" + "11" * 64,
+        "11" * 66,
+        "zz" * 65,
+        "1\n" * 65,
+        "11" * 64 + " 11",
+        "11" * 65 + "  ",
+        "0x" + "11" * 65 + " ",
+        "\u0661" * 130,
+    ]
+)
 def test_no_signature(signature: str) -> None:
     with pytest.raises(CodecError, match=r"ethereum\.signature"):
         recover_address(b"data", signature)

@@ -4,6 +4,7 @@ import pytest
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
 from rillnode.codecs.streamr.json_text import Name, Number, Text, read_json, whole, write_json
@@ -29,8 +30,7 @@ def test_any_kind_of_text_is_read_and_what_is_not_asked_for_is_skipped(text: Tex
     assert read_json(PAIR, text) == Pair("a", 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "offset"),
+@each_row(
     [
         ("", 0),
         ("[", 1),
@@ -42,7 +42,7 @@ def test_any_kind_of_text_is_read_and_what_is_not_asked_for_is_skipped(text: Tex
         ('["\\ud800",1]', 12),
         ("[5,", 3),
         ("[5,}", 3),
-    ],
+    ]
 )
 def test_what_is_no_json_is_refused_where_it_goes_wrong(text: str, offset: int) -> None:
     assert refusal(text) == ("codec.json", offset)
@@ -52,8 +52,7 @@ def test_what_follows_the_end_is_refused() -> None:
     assert refusal('["a",1] 2')[0] == "codec.json"
 
 
-@pytest.mark.parametrize(
-    ("text", "offset"),
+@each_row(
     [
         ("null", 0),
         ('{"name":"a"}', 0),
@@ -67,7 +66,7 @@ def test_what_follows_the_end_is_refused() -> None:
         (f'["a",{STREAMR_INTEGER_MAX + 1}]', 5),
         (f'["a",{"9" * 5_000}]', 5),
         ('[["a",1],1]', 1),
-    ],
+    ]
 )
 def test_another_shape_is_refused_with_the_elements_place(text: str, offset: int) -> None:
     assert refusal(text) == ("codec.field", offset)

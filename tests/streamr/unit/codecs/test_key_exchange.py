@@ -1,5 +1,6 @@
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.key_exchange import (
     DatedKey,
@@ -51,7 +52,7 @@ CONTENTS: list[tuple[KeyContent, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "message_type", "text"), CONTENTS)
+@each_row(CONTENTS)
 def test_content_is_read_and_written(content: KeyContent, message_type: int, text: str) -> None:
     assert encode_key_content(content) == text
     assert decode_key_content(message_type, text) == content
@@ -77,8 +78,7 @@ def test_elements_beyond_the_known_are_ignored() -> None:
     assert decode_key_content(32, '["a","00",1,null]') == GroupKeyRotate("a", "00")
 
 
-@pytest.mark.parametrize(
-    ("message_type", "text", "code"),
+@each_row(
     [
         (27, "[]", "key.type"),
         (33, "[]", "key.type"),
@@ -103,7 +103,7 @@ def test_elements_beyond_the_known_are_ignored() -> None:
         (29, '["r","s",[["a"]]]', "codec.field"),
         (29, '{"streamId":"s","keys":[{"groupKey":"00","start":-1}]}', "codec.field"),
         (28, '["r","s","pem",["k"' + ',"k"' * STREAMR_KEY_IDS_MAX + "]]", "codec.field"),
-    ],
+    ]
 )
 def test_no_content(message_type: int, text: str, code: str) -> None:
     with pytest.raises(CodecError) as caught:

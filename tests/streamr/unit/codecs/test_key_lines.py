@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError, ConfigError
 from rillnode.codecs.streamr.encryption import GroupKey, encrypt_message
 from rillnode.codecs.streamr.key_lines import TRIED_MAX, GroupKeys, KeyLine, read_lines, write_line
@@ -121,8 +122,7 @@ def test_only_the_newest_keys_of_a_stream_are_tried_on_a_message_that_names_none
         keys(line(ONE, stream="s"), *others).open(old)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_row(
     [
         (b'{"id":"k","key":"00"}\n', "line 1 is no group key: a group key has 32 bytes, this one"),
         (b'{"id":"k","key":"%s"}\n' % (b"zz" * 32), "line 1 is no group key"),
@@ -132,7 +132,7 @@ def test_only_the_newest_keys_of_a_stream_are_tried_on_a_message_that_names_none
         (b'{"id":"k","key":"00","secret":1}\n', "line 1 is no group key"),
         (b"\xff\xfe\n", "line 1 is no group key"),
         (b"[" * 100_000 + b"\n", "line 1 is no group key"),
-    ],
+    ]
 )
 def test_a_line_that_is_no_key_is_named_and_not_repeated(text: bytes, said: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.message import (
     EncryptionType,
@@ -40,8 +41,7 @@ def refusal(text: str) -> CodecError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("message", "version", "layout", "text"),
+@each_row(
     [
         (PLAIN, 28, Layout.RELEASED, '[28,"s",0,10,0,10,10,27,"00ff"]'),
         (PLAIN, 29, Layout.RELEASED, '[29,"s",0,10,0,10,10,27,"00ff",2,"0xAb","0x1"]'),
@@ -56,7 +56,7 @@ def refusal(text: str) -> CodecError:
         (PLAIN, 30, Layout.SPECIFICATION, '[30,"s",0,10,2,"0xAb",10,1,null,27,"00ff",2,"0x1"]'),
         (FULL, 32, Layout.SPECIFICATION, f'[32,{ID},[10,1],27,0,2,"k1","00ff",2,"0x1"]'),
         (FULL, 31, Layout.SPECIFICATION, f'[31,{ID},[10,1],27,2,"00ff",2,"0x1"]'),
-    ],
+    ]
 )
 def test_messages_have_their_text(
     message: StreamMessage, version: int, layout: Layout, text: str
@@ -140,8 +140,7 @@ def test_an_unknown_version_is_refused(version: str) -> None:
         encode_message(FULL, 33)
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
         "5",
         f"[32,{ID}]",
@@ -167,7 +166,7 @@ def test_an_unknown_version_is_refused(version: str) -> None:
         f'[31,{ID},null,27,4,"x",0,null]',
         f'[30,{ID},null,32,"x",0,null]',
         '[28,"s",0,10,0,0,0,28,"x"]',
-    ],
+    ]
 )
 def test_what_a_version_does_not_allow_is_refused(text: str) -> None:
     assert refusal(text).code == "codec.field"
@@ -233,8 +232,7 @@ def test_the_specifications_layouts_are_taken_only_exactly(text: str) -> None:
     assert refusal(text).code == "codec.field"
 
 
-@pytest.mark.parametrize(
-    ("message", "version", "layout"),
+@each_row(
     [
         (FULL, 28, Layout.RELEASED),
         (FULL, 29, Layout.RELEASED),
@@ -249,7 +247,7 @@ def test_the_specifications_layouts_are_taken_only_exactly(text: str) -> None:
         (replace(PLAIN, message_type=MessageType.GROUP_KEY_ANNOUNCE), 32, Layout.SPECIFICATION),
         (decode_message(TEN), 32, Layout.RELEASED),
         (decode_message(TEN), 31, Layout.RELEASED),
-    ],
+    ]
 )
 def test_what_a_version_cannot_tell_is_refused(
     message: StreamMessage, version: int, layout: Layout

@@ -1,5 +1,6 @@
 import pytest
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.limits import STREAMR_NODES_MAX
 from rillnode.codecs.streamr.network import (
@@ -79,8 +80,7 @@ def test_unknown_fields_and_elements_are_ignored() -> None:
     assert decode_frame(text).message == FindStorageNodes(stream_id="s", stream_partition=0)
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
+@each_row(
     [
         ("", "codec.json"),
         ("[1,2", "codec.json"),
@@ -118,7 +118,7 @@ def test_unknown_fields_and_elements_are_ignored() -> None:
         ('["4.4.3",4,"n","text"]', "codec.field"),
         ('["4.4.3",5,"n",[]]', "network.type"),
         ('["4.4.3",1,null,"s",[]]', "codec.field"),
-    ],
+    ]
 )
 def test_no_frame(text: str | bytes, code: str) -> None:
     with pytest.raises(CodecError) as caught:

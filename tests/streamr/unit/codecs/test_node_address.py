@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.node_address import NodeAddress, parse_node_address
 
@@ -21,8 +22,7 @@ def test_addresses_are_read_and_written(text: str, address: NodeAddress) -> None
     assert str(address) == text
 
 
-@pytest.mark.parametrize(
-    "text",
+@each_row(
     [
         "",
         "ws://h:1",
@@ -33,7 +33,7 @@ def test_addresses_are_read_and_written(text: str, address: NodeAddress) -> None
         f"noise://{IDENTITY}@h:1?other",
         f"noise://{IDENTITY}@h:1\n",
         f"noise://{IDENTITY}@{'h' * 500}:1",
-    ],
+    ]
 )
 def test_others_are_refused(text: str) -> None:
     with pytest.raises(CodecError):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import UNSET
 
+from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.rest_bodies import (
     read_api_key,
@@ -56,8 +57,7 @@ def test_content_is_kept_as_it_stands() -> None:
     assert read_content('{ "a": "\u20ac" }'.encode()) == '{ "a": "\u20ac" }'
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
+@each_row(
     [
         (b"", "codec.json"),
         (b"{", "codec.json"),
@@ -73,7 +73,7 @@ def test_content_is_kept_as_it_stands() -> None:
         (b'{"name":"%b"}' % (b"x" * 65_537), "codec.field"),
         (b'{"x":"\xff"}', "codec.utf8"),
         (b'{"config":{"a":%b}}' % (b"[" * 200_000 + b"]" * 200_000), "codec.limit"),
-    ],
+    ]
 )
 def test_a_wrong_stream_is_refused(body: bytes, code: str) -> None:
     with pytest.raises(CodecError) as caught:
