@@ -373,11 +373,12 @@ class PlugIn:
         """What `rillnode run --ports-file` tells of it, such as its key's public half, by name."""
         return {}
 
-    def to_try(self, stream: str) -> Sequence[str]:
+    def to_try(self, stream: str, addresses: Mapping[str, str]) -> Sequence[str]:
         """Commands that show it at work, for the banner of `rillnode run --dev`.
 
         Args:
             stream: whose entries are JSON objects such as `{"mag": 4.2}`.
+            addresses: the bound listeners by name, as `host:port`.
         """
         return ()
 

@@ -204,7 +204,8 @@ class Node:
 
     def to_try(self, stream: str) -> list[str]:
         """Commands that show plug-ins at work on a stream, as the banner of `--dev` has them."""
-        return [*self._plug_ins.ask("to_try", lambda one: one.to_try(stream))]
+        addresses = self.addresses()
+        return [*self._plug_ins.ask("to_try", lambda one: one.to_try(stream, addresses))]
 
     async def __aenter__(self) -> Self:
         """Start."""

@@ -66,8 +66,7 @@ def read_structured(body: bytes) -> Event:
     attributes: dict[str, str] = {}
     for name, raw in members.items():
         text = f"The attribute {name[:64]!a} is no text, integer or boolean"
-        value = _decoded(_ATTRIBUTE, raw, text)
-        if value is not None:
+        if (value := _decoded(_ATTRIBUTE, raw, text)) is not None:
             attributes[name] = value if isinstance(value, str) else bytes(raw).decode()
     if encoded is not None:
         if data is not None:
@@ -116,12 +115,10 @@ def _event(attributes: dict[str, str], data: bytes) -> Event:
     if attributes["specversion"] != "1.0":
         raise _wrong("Only CloudEvents of specversion 1.0 are taken")
     if strange := [name for name in attributes if not _NAME.fullmatch(name)]:
-        text = f"{strange[0][:64]!a} is no attribute: they have lower-case letters and digits"
-        raise _wrong(text)
+        raise _wrong(f"{strange[0][:64]!a} is no attribute: these have only a to z and 0 to 9")
     content_type = attributes.pop("datacontenttype", None)
     headers = {PREFIX + name: value for name, value in attributes.items()}
-    if content_type is not None:
-        headers["content-type"] = content_type
+    headers |= {} if content_type is None else {"content-type": content_type}
     return Event(data, headers, attributes.get("partitionkey"))
 
 

@@ -27,9 +27,8 @@ def position_text(position: Mapping[int, int], created_at: int, *, plain: bool) 
         created_at: of the stream.
         plain: it is understood which the only partition is.
     """
-    texts = [f"{partition}:{index}" for partition, index in position.items()]
-    if plain and len(position) == 1:
-        texts = [str(index) for index in position.values()]
+    alone = plain and len(position) == 1
+    texts = [str(at) if alone else f"{partition}:{at}" for partition, at in position.items()]
     return f"{','.join(texts)}@{created_at}" if texts else ""
 
 

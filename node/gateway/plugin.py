@@ -22,14 +22,7 @@ from rillnode.node.client.once import Once
 from rillnode.node.client.producer import new_entry
 from rillnode.node.client.stream import Stream, describe, indexes_at, read_page
 from rillnode.node.config import Config
-from rillnode.node.gateway.bodies import (
-    LINES,
-    PUSH_ENTRIES_MAX,
-    TURN_BYTES,
-    TURN_ENTRIES,
-    batches,
-    in_turns,
-)
+from rillnode.node.gateway import bodies
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.keys import Asker, Keys
 from rillnode.node.gateway.tails import Asked, Tail, come_again, line
@@ -76,7 +69,6 @@ ROUTES: Final = (
 """What there is; `openapi.json` describes it."""
 
 _Placed = tuple[int, asyncio.Future[int]]
-_Entry = tuple[int, bytes, str | bytes | None, dict[str, str] | None]
 
 
 class Gateway(PlugIn):
@@ -85,7 +77,6 @@ class Gateway(PlugIn):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._table = host.table(GatewayListener)
-        self._bound: Listening | None = None
         self._tails: dict[asyncio.Task[Any], Tail] = {}
         self._api = Api(
             {(method, path): getattr(self, name) for method, path, name in ROUTES},
@@ -101,7 +92,7 @@ class Gateway(PlugIn):
     async def serve(self, bound: MutableMapping[str, Listening]) -> None:
         """Bind the listener; raises ConfigError or TransportError, as `PlugIn.serve` says."""
         app, tls = self._api.app(), tls_context(self._table, "gateway")
-        bound["gateway"] = self._bound = await listen_web(app, *self._table.address, tls=tls)
+        bound["gateway"] = await listen_web(app, *self._table.address, tls=tls)
 
     def changed(self, change: object) -> None:
         """Have tails look again: a stream's grants or partitions may be others."""
@@ -127,11 +118,10 @@ class Gateway(PlugIn):
             task.cancel()
         await self._api.drained(seconds)
 
-    def to_try(self, stream: str) -> Sequence[str]:
+    def to_try(self, stream: str, addresses: Mapping[str, str]) -> Sequence[str]:
         """A push with what everybody has."""
-        if self._bound is None:
-            return ()
-        return (f"""curl -d '{{"mag": 5.1}}' http://{self._bound.address}/streams/{stream}""",)
+        at = addresses.get("gateway")
+        return () if at is None else (f"""curl -d '{{"mag": 5.1}}' http://{at}/streams/{stream}""",)
 
     def status(self) -> dict[str, Any]:
         """How many tails are open, and what was refused."""
@@ -174,8 +164,7 @@ class Gateway(PlugIn):
             given = {} if text == "start" else read_position(text, chosen, stream.created_at)
             position = {one: given.get(one, 0) for one in chosen}
         where = Where(query["where"]).text if "where" in query else ""
-        partitions = len(info) if partition is None else 0
-        return Asked(asker, stream, position, partitions, where)
+        return Asked(asker, stream, position, len(info) if partition is None else 0, where)
 
     # Pushing ---------------------------------------------------------------------------------
 
@@ -187,23 +176,21 @@ class Gateway(PlugIn):
         own_key = requests.single(request, "Rillnode-Key")
         names = [one.lower() for one in request.headers if one.lower().startswith(HEADER)]
         own = {one[len(HEADER) :]: requests.single(request, one) or "" for one in names}
-        header, session = (
-            requests.single(request, "Idempotency-Key"),
-            self._core.session(asker.principal),
-        )
+        header = requests.single(request, "Idempotency-Key")
+        session = self._core.session(asker.principal)
         once = None if header is None else Once(session, asker.principal, header)
         placed, count, window = list[_Placed](), 0, 0
         stream: Stream | None = None
         try:
-            async for batch in batches(request, self._table.body_bytes_max):
+            async for batch in bodies.batches(request, self._table.body_bytes_max):
                 self._keys.check(asker)  # a body takes its time; the node looks at the grants
-                if (count := count + len(batch)) > PUSH_ENTRIES_MAX:
-                    text = f"A request has at most {PUSH_ENTRIES_MAX:,} entries"
+                if (count := count + len(batch)) > bodies.PUSH_ENTRIES_MAX:
+                    text = f"A request has at most {bodies.PUSH_ENTRIES_MAX:,} entries"
                     raise RequestError("entries.many", text)
                 # Not before: what is wrong with the request makes no stream.
                 stream = stream or await Client(session).stream(name)
-                entries = list[_Entry]()
-                async for data, headers, event_key in in_turns(batch):
+                entries = list[tuple[int, bytes, str | bytes | None, dict[str, str] | None]]()
+                async for data, headers, event_key in bodies.in_turns(batch):
                     key = event_key if own_key is None else own_key
                     more = {**headers, **own} or None
                     place = stream.partition_of(key) if partition is None else partition
@@ -212,7 +199,7 @@ class Gateway(PlugIn):
                     else:
                         new_entry(data, key, more)  # or none of the batch is stored
                         entries.append((place, data, key, more))
-                async for place, data, key, more in in_turns(entries, BLOCK_ENTRIES):
+                async for place, data, key, more in bodies.in_turns(entries, BLOCK_ENTRIES):
                     future = stream.push_nowait(data, key=key, headers=more, partition=place)
                     placed.append((place, future))
                     window += len(data)
@@ -233,7 +220,7 @@ class Gateway(PlugIn):
 
     async def pull(self, request: web.Request) -> web.Response:
         """GET /streams/{name}."""
-        media = requests.accepted(request, (*LINES, CBOR))
+        media = requests.accepted(request, (*bodies.LINES, CBOR))
         asked = await self._asked(request, by_ticket=True)
         limit = number(request, "limit", 100, PULL_LIMIT_MAX)
         position = asked.position
@@ -251,9 +238,9 @@ class Gateway(PlugIn):
                 position[partition], more = page.next_index, page.more
                 size += sum(len(entry.data) for entry in page.entries)
                 found += page.entries
-        each = min(TURN_ENTRIES, 1 + len(found) * TURN_BYTES // max(1, size))
+        each = min(bodies.TURN_ENTRIES, 1 + len(found) * bodies.TURN_BYTES // max(1, size))
         form = encode_entry if media == CBOR else line
-        forms = [form(one) async for one in in_turns(found, each)]
+        forms = [form(one) async for one in bodies.in_turns(found, each)]
         body = encode_array(forms) if media == CBOR else b"".join(forms)
         return web.Response(body=body, content_type=media, headers={"Rillnode-Next": asked.text})
 
@@ -268,8 +255,7 @@ class Gateway(PlugIn):
             raise RequestError("gateway.busy", "Too many tails are open: come again later")
         task = asyncio.current_task()
         assert task is not None
-        tail = Tail(asked, self._core.session(NODE_PRINCIPAL), self._keys)
-        self._tails[task] = tail
+        tail = self._tails[task] = Tail(asked, self._core.session(NODE_PRINCIPAL), self._keys)
         response = web.StreamResponse()
         with suppress(ConnectionError):  # the reader has gone
             try:
@@ -303,10 +289,9 @@ class Gateway(PlugIn):
         self._keys.check(asked.asker)  # a body takes its time
         client, stream = Client(self._core.session(asked.asker.principal)), asked.stream
         position = read_position(str(body.get("position")), asked.position, stream.created_at)
+        save = partial(client.set_index, client_id, stream.name, created_at=stream.created_at)
         for one, index in position.items():
-            position[one] = await client.set_index(
-                client_id, stream.name, index, partition=one, created_at=stream.created_at
-            )
+            position[one] = await save(index, partition=one)
         return json_answer({"position": asked._replace(position=position).text})
 
     async def ticket(self, request: web.Request) -> web.Response:
@@ -337,5 +322,5 @@ async def _indexes(placed: Iterable[_Placed]) -> list[dict[str, int] | None]:
     """Where each entry is; None: it was refused. All are settled."""
     return [
         None if future.exception() else {"partition": partition, "index": future.result()}
-        async for partition, future in in_turns(placed, BLOCK_ENTRIES)
+        async for partition, future in bodies.in_turns(placed, BLOCK_ENTRIES)
     ]

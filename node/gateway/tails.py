@@ -63,8 +63,7 @@ class Tail:
     """One tail, which `session` follows, and whose position moves on with what is written."""
 
     def __init__(self, asked: Asked, session: Session, keys: Keys) -> None:
-        self._asked = asked
-        self._keys = keys
+        self._asked, self._keys = asked, keys
         # Refuses, if its reader may not go on.
         self._check = partial(keys.check_right, asked.asker, "pull", asked.stream.name)
         window = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(asked.position))
@@ -76,11 +75,10 @@ class Tail:
 
     def changed(self, change: object) -> None:
         """Look whether it may go on; a reader of a stream that has grown comes again."""
-        asked = self._asked.partitions
         if (
             isinstance(change, StreamRecord)
             and change.name == self._asked.stream.name
-            and 1 <= asked < change.partitions
+            and 1 <= self._asked.partitions < change.partitions
         ):
             self.follower.fail(come_again())
         try:
@@ -123,8 +121,7 @@ class Tail:
 
     def _told(self, entry: Entry) -> bytes:
         """An entry as an event, after what is missing before it; the position moves on."""
-        position = self._asked.position
-        gap = b""
+        position, gap = self._asked.position, b""
         if entry.index > (first := position[entry.partition]) and not self._asked.where:
             gap = event("gap", {"partition": entry.partition, "from": first, "to": entry.index})
         position[entry.partition] = entry.index + 1

@@ -602,7 +602,7 @@ def test_bodies_are_bounded_in_bytes_entries_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "CHUNK_SECONDS", 0.3)
-    monkeypatch.setattr(plugin, "PUSH_ENTRIES_MAX", 10)
+    monkeypatch.setattr(bodies, "PUSH_ENTRIES_MAX", 10)
     monkeypatch.setattr(plugin, "HELD_BYTES", 1_000_000)
 
     async def raw(site: Site, head: str, body: bytes = b"") -> bytes:

@@ -25,6 +25,7 @@ from nodes import connect_to, node_config
 from rillnode.node.client import Client
 from rillnode.node.config import HttpListener, PeerTable
 from rillnode.node.plugin import COLUMN_KINDS, Column, PageTable, PlugIn
+from rillnode.node.plugins import PlugIns
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.ports import free_address
 
@@ -163,8 +164,9 @@ async def test_tables_of_plug_ins_are_drawn_like_those_of_the_node(
     node: Node, url: str, tab: Tab
 ) -> None:
     given: Any = SimpleNamespace(name="weather")
-    plug_ins: Any = node.observed.parts.plug_ins
-    plug_ins.append(weather := Weather(given))
+    parts: Any = node.observed.parts
+    before, weather = parts.plug_ins, Weather(given)
+    object.__setattr__(parts, "plug_ins", PlugIns((*before, weather)))
     try:
         cells = "[...document.querySelectorAll('#of-weather-stations tr[data-key={}] td')]"
         texts = f"JSON.stringify({cells}.map(one => one.textContent))"
@@ -185,7 +187,7 @@ async def test_tables_of_plug_ins_are_drawn_like_those_of_the_node(
         await tab.click("#tabs a[href='#/']")
         await tab.until(f"{cells.format('Berlin')}.length")
     finally:
-        plug_ins.remove(weather)
+        object.__setattr__(parts, "plug_ins", before)
     await tab.until("!document.querySelector('#of-weather-stations')")
 
 

@@ -44,15 +44,15 @@ LANGUAGE: Final = frozenset(("ockam",))
 """Ockam's addresses, routes and links are the kernel's own language."""
 
 SPOKEN: Final[dict[tuple[str, str], str]] = {
-    ("actors/core/streams/rules.py", "nextgraph"): "streams whose names a plug-in keeps for itself",
-    ("codecs/entries.py", "nextgraph"): "a kind of entries",
-    ("codecs/entries.py", "streamr"): "a kind of entries",
-    ("node/cli/store.py", "jetstream"): "the engine that a store is copied to",
-    ("node/config/store_tables.py", "jetstream"): "the engine that the table's settings are of",
+    (
+        "codecs/entries.py",
+        "nextgraph",
+    ): "the number of its kind of entries, which no other may take",
+    ("codecs/entries.py", "streamr"): "likewise",
     ("node/simulated/part.py", "overlay"): "a setting of scenarios",
-    ("node/testing/contract/stores/log.py", "streamr"): "a kind of entries",
+    ("node/testing/contract/stores/log.py", "streamr"): "likewise",
 }
-"""Where the kernel says a plug-in's name in what it does, and what of: each is one too many."""
+"""Where the kernel says a plug-in's name in what it does, and what for."""
 
 Graph = dict[str, set[str]]
 

@@ -98,7 +98,7 @@ def _look(plug_in: PlugIn) -> None:
     for name, samples in plug_in.samples().items():
         assert all(isinstance(value, int | float) for _, value in samples), name
     assert all(isinstance(text, str) for fact in plug_in.facts.items() for text in fact)
-    assert all(isinstance(command, str) for command in plug_in.to_try("s"))
+    assert all(isinstance(command, str) for command in plug_in.to_try("s", {}))
     assert all(True for _ in (*plug_in.links, *plug_in.holders))
     shown = plug_in.page_tables
     assert len({one.name for one in shown}) == len(shown), "a table of the page stands twice"
