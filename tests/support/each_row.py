@@ -5,31 +5,33 @@ of, which is more than most rows take.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+R = TypeVar("R")
+
 
 def each_row(
-    rows: Iterable[Any], name: Callable[..., object] | None = None
+    rows: Iterable[R], name: Callable[[R], object] = lambda row: repr(row)[:200]
 ) -> Callable[[Callable[..., None]], Callable[[], None]]:
     """Call a function with each row, whose parts it is given if it is a tuple.
 
     Args:
         rows: the table; it is read when the test runs, and is not empty.
-        name: what a row is called where it fails, beside its number: otherwise it is shown.
+        name: what a row is called where it fails, beside its number; without it, it is shown.
     """
 
     def made(function: Callable[..., None]) -> Callable[[], None]:
         def test() -> None:
             number, wrong = -1, list[BaseException]()
             for number, row in enumerate(rows):
-                parts = row if type(row) is tuple else (row,)
+                given: Any = row
+                parts: Any = given if type(given) is tuple else (given,)
                 try:
                     function(*parts)
                 except (Exception, pytest.fail.Exception) as error:
-                    shown = repr(row)[:200] if name is None else name(*parts)
-                    error.add_note(f"at row {number}: {shown}")
+                    error.add_note(f"at row {number}: {name(row)}")
                     wrong.append(error)
             assert number >= 0, "the table is empty"
             if wrong:

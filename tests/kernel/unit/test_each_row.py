@@ -8,7 +8,7 @@ from each_row import each_row
 def test_every_row_that_fails_is_named() -> None:
     tried: list[int] = []
 
-    @each_row([(1, 1), (2, 3), (4, 4), (5, 0)], lambda one, other: f"{one} and {other}")
+    @each_row([(1, 1), (2, 3), (4, 4), (5, 0)], lambda row: f"{row[0]} and {row[1]}")
     def are_equal(one: int, other: int) -> None:
         tried.append(one)
         if other:
@@ -24,5 +24,9 @@ def test_every_row_that_fails_is_named() -> None:
 
 
 def test_a_table_without_rows_tests_nothing_and_fails() -> None:
+    @each_row([])
+    def nothing(_: object) -> None:
+        raise NotImplementedError
+
     with pytest.raises(AssertionError, match="empty"):
-        each_row([])(lambda _: None)()
+        nothing()

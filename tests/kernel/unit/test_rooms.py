@@ -6,10 +6,10 @@ A plug-in is whatever lies in a folder of its name, in each layer; the rest is t
 import ast
 import re
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
@@ -146,7 +146,10 @@ def words_of(text: str) -> set[str]:
 def texts_of(item: ast.AST) -> Iterator[str]:
     """What a node of the tree says: names of all kinds, and constants."""
     for _, value in ast.iter_fields(item):
-        for one in value if isinstance(value, list) else (value,):
+        several: Iterable[object] = (value,)
+        if isinstance(value, list):
+            several = cast("list[object]", value)
+        for one in several:
             if isinstance(one, str):
                 yield one
             elif isinstance(one, bytes):

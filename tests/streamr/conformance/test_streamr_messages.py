@@ -105,7 +105,7 @@ def test_a_conversion_leaves_what_was_signed(record: dict[str, Any], version: in
     assert converted.signature == message.signature
 
 
-@each_row(CONVERTED, lambda record, version, _: f"{record['name']} to {version}")
+@each_row(CONVERTED, lambda row: f"{row[0]['name']} to {row[1]}")
 def test_conversions_are_those_of_the_released_library(
     record: dict[str, Any], version: int, text: str | dict[str, str]
 ) -> None:

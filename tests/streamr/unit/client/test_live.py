@@ -30,7 +30,7 @@ class Server:
         self.live = Live()
         self.refusals: list[RillnodeError] = []
         self.asked: list[tuple[str, int]] = []
-        self.live.attach(cast(Connection, self), lambda *_: None)
+        self.live.attach(cast(Connection, self), print)
 
     async def subscribe(self, stream_id: str, partition: int) -> None:
         self.asked.append((stream_id, partition))
