@@ -42,6 +42,17 @@ def whole(name: str, value: int) -> int:
     return value
 
 
+def unsigned(name: str, value: int) -> int:
+    """A whole number that can be sent, as an index is.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if not is_index(value):
+        raise refused(name, _WHOLE, value)
+    return value
+
+
 def seconds(name: str, value: float) -> float:
     """A number of seconds; an infinite one is a number, too.
 

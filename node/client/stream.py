@@ -329,6 +329,8 @@ class Stream:
             end = arguments.whole("until", until)
         else:
             end = await self.index_at(until, partition=partition)
+        arguments.unsigned("index", index)
+        arguments.unsigned("limit", max(0, limit))
         found: list[Entry] = []
         more = True
         while more and len(found) < limit:

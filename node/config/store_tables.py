@@ -7,9 +7,9 @@ from msgspec import Meta, Struct
 
 from rillnode.actors.log.shared.holding import shards_of
 from rillnode.actors.log.shared.placement import CATALOGUE
+from rillnode.actors.log.shared.port import Blobs, SharedLog
 
 if TYPE_CHECKING:
-    from rillnode.actors.log.shared.port import Blobs, SharedLog
     from rillnode.node.config.problem import Problem
 
 Served = Annotated[
@@ -77,7 +77,7 @@ class SharedStore(StoreTable, frozen=True, forbid_unknown_fields=True, kw_only=T
     shards: Annotated[int, Meta(ge=1, le=SHARDS_MAX)] = 16
     serve: Annotated[tuple[Served, ...], Meta(examples=[["sensors*", "!logs*"]])] = ()
 
-    def open(self) -> "tuple[SharedLog, Blobs]":
+    def open(self) -> tuple[SharedLog, Blobs]:
         """The log and the blobs of its snapshots, on the loop that runs; not open yet."""
         raise NotImplementedError
 

@@ -245,4 +245,4 @@ async def test_readers_of_http_are_told(log: Log) -> None:
         http.get(f"http://{never.addresses()['http']}/v1/streams/logs-1") as answer,
     ):
         said = await answer.json()
-        assert (answer.status, said["error"]) == (421, "store.elsewhere")
+        assert (answer.status, said["code"]) == (421, "store.elsewhere")

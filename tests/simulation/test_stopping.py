@@ -28,11 +28,12 @@ from rillnode.node.streamr.client.endpoints import endpoints_of
 from rillnode.node.streamr.config import StreamrListener
 from rillnode.testing import Network
 from streamr_keys_support import PUBLISHER, rsa_key
+from streamr_rest_support import CREATES
 
 STOPPING: Final = Config(
     name=NODE,
     on_fatal="stay",
-    grants=CONFIG.grants,
+    grants=(*CONFIG.grants, CREATES),
     tables=[StreamrListener(), NextgraphListener(registration="open"), ServicesTable()],
 )
 SEEDS: Final = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]

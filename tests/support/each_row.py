@@ -27,7 +27,7 @@ def each_row(
             number, wrong = -1, list[BaseException]()
             for number, row in enumerate(rows):
                 given: Any = row
-                parts: Any = given if type(given) is tuple else (given,)
+                parts = given if type(given) is tuple else (given,)  # pyright: ignore[reportUnknownVariableType]
                 try:
                     function(*parts)
                 except (Exception, pytest.fail.Exception) as error:
