@@ -440,6 +440,7 @@ def _names() -> tuple[str, ...]:
         "peers",
         "actors",
         "sinks",
+        "tables",
         "warnings",
     )
 

@@ -1,11 +1,13 @@
 """The page over simulated nodes: what it tells, and that to watch changes nothing."""
 
 import json
+import re
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,10 @@ from rillnode.node.simulation.scenario import Scenario, parse_scenario
 from rillnode.node.simulation.site import ServedRun, Watch, served
 
 LOOPBACK = parse_address("127.0.0.1:0")
+SCRIPT = files("rillnode.node").joinpath("page", "life.js").read_text(encoding="utf-8")
+SHOWN = {*re.findall(r'"(\w+)"', " ".join(re.findall(r"show: \[(.*?)\]", SCRIPT)))}
+"""The documents that the page follows, of simulated nodes as of others."""
+
 SCENARIO = """
 nodes = 3
 messages = 30
@@ -136,7 +142,7 @@ def test_to_watch_changes_nothing_and_partitions_and_dead_nodes_are_seen() -> No
         pictures.append(network)
         if len(pictures) > 1:
             states.append(get(page, "/v1/overview?node=n2")["state"])
-        for name in ("streams", "links", "actors", "warnings", "history"):
+        for name in sorted({"overview", "history", *SHOWN}):
             try:
                 get(page, f"/v1/{name}?node=n1")
             except urllib.error.HTTPError as error:
@@ -145,6 +151,7 @@ def test_to_watch_changes_nothing_and_partitions_and_dead_nodes_are_seen() -> No
 
     result = watched(Run(scenario(), 4), look)
     assert result.violations == []
+    assert {"streams", "tables"} < SHOWN
     assert result.trace_hash == plain.trace_hash
     assert result.virtual_seconds == plain.virtual_seconds
     parted = [one for one in pictures if one["cut"]]
