@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,6 +40,7 @@ from rillnode.node.runtime import Node
 from rillnode.node.simulation.leftovers import subscriptions
 from rillnode.node.testing.contract.base import until
 from rillnode.node.testing.contract.proxy import Proxy
+from rillnode.transports.tcp_link import TcpLink
 
 Talk = Callable[[Node, Client], Awaitable[None]]
 
@@ -482,21 +483,26 @@ def test_reads_of_many_partitions_at_once_wait_for_their_link(
     monkeypatch.setattr(client_stream, "READ_BYTES", FRAME_BYTES_MAX)
     partitions, size, each = 20, 65_536, 20  # 25 MiB, more than may be buffered for a link
     most = 0
+    links: list[object] = []
+    send = TcpLink.send
+
+    def measured(link: TcpLink, messages: Sequence[bytes]) -> None:
+        nonlocal most
+        send(link, messages)
+        if link in links:
+            most = max(most, link.buffered_bytes)
 
     async def talk(node: Node, client: Client) -> None:
-        nonlocal most
         wide = await node.stream("wide", partitions=partitions)
         for partition in range(partitions):
             await wide.push_many([bytes(size)] * each, partition=partition)
         stream = await client.stream("wide")
-        pulls = [asyncio.create_task(stream.pull(0, each, partition=n)) for n in range(partitions)]
         connections = [cell.instance for cell in node._peers.open]  # pyright: ignore[reportPrivateUsage]
-        links = [one.origin.link for one in connections if isinstance(one, ConnectionActor)]
-        while not all(pull.done() for pull in pulls):
-            most = max(most, *(link.buffered_bytes for link in links if link is not None))
-            await asyncio.sleep(0)
-        assert [len(pull.result()) for pull in pulls] == [each] * partitions
+        links.extend(one.origin.link for one in connections if isinstance(one, ConnectionActor))
+        pulls = [stream.pull(0, each, partition=number) for number in range(partitions)]
+        assert [len(pulled) for pulled in await asyncio.gather(*pulls)] == [each] * partitions
 
+    monkeypatch.setattr(TcpLink, "send", measured)
     with caplog.at_level(logging.INFO, "rillnode"):
         with_client(tmp_path, talk)
     assert not [record for record in caplog.records if record.msg == "link_lost"]
