@@ -49,6 +49,9 @@ The module is that of the plug-in that makes them; it is not imported.
 ENGINES: Final = "rillnode.engines"
 """Engines of shared logs, by `[store] engine`: subclasses of `rillnode.node.config.SharedStore`."""
 
+OWN_ENGINE: Final = "rocksdb"
+"""The engine beside these: a store of a node's own, which no package brings."""
+
 ENTRIES: Final = "rillnode.entries"
 """What tables are told of entries of a kind: subclasses of `rillnode.node.entries.EntryReader`."""
 

@@ -15,7 +15,7 @@ from rillnode.node.cli.parsing import Commands, add_noun, add_verb
 from rillnode.node.cli.progress import progress
 from rillnode.node.cli.resting import add_resting_options, configured, resting_store
 from rillnode.node.cli.terminal import Terminal
-from rillnode.node.installed import ENGINES, installed
+from rillnode.node.installed import ENGINES, OWN_ENGINE, installed
 
 if TYPE_CHECKING:
     from rillnode.actors.log import Complete
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _VIEWS: Final = "views.copied"
 """Directory beside a node's views, while a shared store is read."""
-
-_OWN: Final = "rocksdb"
 
 
 def add(commands: Commands) -> None:
@@ -49,14 +47,15 @@ def add(commands: Commands) -> None:
         "run it with --final, which only has to copy what came since the last run. No node starts\n"
         "on the target before that. Every partition is read back and compared.",
         examples=[
-            f"rillnode store copy --from {_OWN} --to {shared[0]} -c edge/three.toml",
-            f"rillnode store copy --from {_OWN} --to {shared[0]} -c edge/three.toml --final",
+            f"rillnode store copy --from {OWN_ENGINE} --to {shared[0]} -c edge/three.toml",
+            f"rillnode store copy --from {OWN_ENGINE} --to {shared[0]} -c edge/three.toml --final",
         ],
     )  # fmt: skip
     for option, target, what in (("from", "source", "from"), ("to", "target", "into")):
         parser.add_argument(
-            f"--{option}", dest=target, choices=(_OWN, *shared), required=True, metavar="ENGINE",
-            help=f"copy {what} this engine: {_OWN} or {' or '.join(shared)}",
+            f"--{option}", dest=target, required=True,
+            choices=(OWN_ENGINE, *shared), metavar="ENGINE",
+            help=f"copy {what} this engine: {OWN_ENGINE} or {' or '.join(shared)}",
         )  # fmt: skip
     parser.add_argument(
         "--final", action="store_true", help="the nodes are stopped: let them start on the target"
@@ -73,10 +72,10 @@ async def copy(args: argparse.Namespace, terminal: Terminal) -> None:
     if args.source == args.target:
         text = f"--from and --to both name {args.source}"
         raise ConfigError("config.conflict", text)
-    to_rocks = args.target == _OWN
+    to_rocks = args.target == OWN_ENGINE
     engine = args.source if to_rocks else args.target
-    if _OWN not in (args.source, args.target):
-        text = f"--from {args.source} --to {args.target}: copy it into {_OWN} first"
+    if OWN_ENGINE not in (args.source, args.target):
+        text = f"--from {args.source} --to {args.target}: copy it into {OWN_ENGINE} first"
         raise ConfigError("config.conflict", text)
     table = config.store
     if not isinstance(table, SharedStore) or table.engine != engine:

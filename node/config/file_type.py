@@ -9,9 +9,9 @@ from msgspec import NODEFAULT, Meta, defstruct, field, structs
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.config.docstrings import descriptions_of, summary_of
 from rillnode.node.config.plug_in_table import PlugInTable
-from rillnode.node.config.store_tables import OWN_ENGINE, SharedStore, StoreTable
+from rillnode.node.config.store_tables import SharedStore, StoreTable
 from rillnode.node.config.tables import KernelTables
-from rillnode.node.installed import ENGINES, TABLES, installed, load
+from rillnode.node.installed import ENGINES, OWN_ENGINE, TABLES, installed, load
 
 
 def table_type(name: str) -> type[PlugInTable]:

@@ -39,9 +39,9 @@ from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.problem import Problem, problem_of, type_problems, unknown_key
 from rillnode.node.config.readable import ReadablePart
 from rillnode.node.config.rules import problems
-from rillnode.node.config.store_tables import OWN_ENGINE, StoreTable, table_of
+from rillnode.node.config.store_tables import StoreTable, table_of
 from rillnode.node.config.tables import Config, KernelTables, default_data_dir
-from rillnode.node.installed import TABLES, installed
+from rillnode.node.installed import OWN_ENGINE, TABLES, installed
 
 ENVIRONMENT_PREFIX: Final = "RILLNODE__"
 _REPEATED_TABLE = re.compile(r"Cannot declare \((.*?)\) twice")

@@ -15,9 +15,9 @@ from rillnode.node.config.listener_tables import Listener, WebListener
 from rillnode.node.config.paths import KeyPath
 from rillnode.node.config.peer_tables import PeerTable
 from rillnode.node.config.problem import Problem
-from rillnode.node.config.store_tables import OWN_ENGINE, SharedStore, table_of
+from rillnode.node.config.store_tables import SharedStore, table_of
 from rillnode.node.config.tables import Config
-from rillnode.node.installed import ENGINES, TABLES, installed
+from rillnode.node.installed import ENGINES, OWN_ENGINE, TABLES, installed
 
 OWN_LINKS: Final = ("noise", "ockam")
 """What the kernel has links of itself: those of its own listener, and to peers."""

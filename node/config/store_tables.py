@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from rillnode.actors.log.shared.holding import shards_of
 from rillnode.actors.log.shared.placement import CATALOGUE
 from rillnode.actors.log.shared.port import Blobs, SharedLog
+from rillnode.node.installed import OWN_ENGINE
 
 if TYPE_CHECKING:
     from rillnode.node.config.problem import Problem
@@ -22,9 +23,6 @@ Served = Annotated[
 
 
 SHARDS_MAX: Final = 256
-
-OWN_ENGINE: Final = "rocksdb"
-"""The engine of a store of a node's own."""
 
 
 class StoreTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
