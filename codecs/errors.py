@@ -20,6 +20,7 @@
     |  |  +- QueueStopped     `queue.stopped`
     |  +- ProducerError       `producer.*`
     |  |  +- ProducerStale    `producer.stale`
+    |  |  +- ProducerOutOfOrder `producer.order`
     |  |  +- ProducerFenced   `producer.fenced`
     |  +- GroupError          `group.*`
     |  +- QuotaError          `quota.*`
@@ -209,6 +210,10 @@ class ProducerStale(ProducerError, code="producer.stale"):
         """The index that the number has; None: it is not known, or the number is in a gap."""
         index = self.context.get("index")
         return index if isinstance(index, int) else None
+
+
+class ProducerOutOfOrder(ProducerError, code="producer.order"):
+    """What the producer had pushed before is not stored, so this is not, either."""
 
 
 class ProducerFenced(ProducerError, code="producer.fenced"):

@@ -104,6 +104,8 @@ class AppendRequest(Struct):
             already is answered with the index that it has. Empty: nobody.
         epoch: of the opening of the producer's name; 0: it has none.
         sequence: the first entry's number; those of the others follow.
+        after: of a name: the number after that of the entry which its producer has pushed before,
+            and that is stored or under way: without it nothing of this is stored.
     """
 
     request_id: UInt
@@ -113,6 +115,7 @@ class AppendRequest(Struct):
     producer: bytes = b""
     epoch: UInt = 0
     sequence: UInt = 0
+    after: UInt = 0
 
 
 class AppendItem(Struct):

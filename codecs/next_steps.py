@@ -95,6 +95,7 @@ NEXT_STEPS: Final = {
     "plugin": "install what is missing; in a clone of rillnode, `make setup`",
     "producer.fenced": "let only one process push by this name",
     "producer.name": "choose another name",
+    "producer.order": "push again from the one after the producer's `last_sequence`",
     "producer.sequence": "numbers ascend from 0",
     "producer.stale": "continue after the producer's `last_sequence`",
     "program": "see what the program says where it runs",

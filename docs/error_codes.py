@@ -144,6 +144,7 @@ _MEANINGS: Final = {
     "pipeline.write": "a new pipeline cannot be written",
     "producer.fenced": "the producer's name was opened again since: only the last one may push",
     "producer.name": "a producer's name has 1 to 128 bytes in UTF-8",
+    "producer.order": "what the producer had pushed before was not stored, so this was not, either",
     "producer.sequence": "a producer's number is none, or too large",
     "producer.stale": "the number is not new; `index` of the context tells which index it has",
     "request.invalid": "a request to the node's services that cannot be read",

@@ -107,7 +107,8 @@ class Append(Operation, eq=False):
     Errors: `stream.removed` (the log's stream was removed), `store.fenced` (see `seen`, `follows`),
     `producer.stale` (its number is not new, and not of the same opening or not where the entries
     of this body are; `index` of the error's context is the one that it has, where that is known),
-    `producer.fenced` (the producer's name was opened once more since).
+    `producer.order` (see `after`), `producer.fenced` (the producer's name was opened once more
+    since).
 
     Attributes:
         log: of a stream that was made before, or of an id that no stream is ever given: a store
@@ -129,6 +130,8 @@ class Append(Operation, eq=False):
             by its id.
         sequence: the first entry's number; those of the others follow. Numbers go up, and may
             leave gaps.
+        after: the number after that of the entry which a name's producer has pushed before: this
+            is refused where that is not stored, so that what was refused is not passed over.
         first_index: result: index of the first entry.
         is_double: result: it was stored before, and nothing was done. That may be news all the
             same, as who has stored it may have been told that it failed: see `next_index`.
@@ -150,6 +153,7 @@ class Append(Operation, eq=False):
     producer: bytes = b""
     epoch: int = 0
     sequence: int = 0
+    after: int = 0
     first_index: int = -1
     is_double: bool = False
     next_index: int = 0

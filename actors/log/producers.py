@@ -153,7 +153,7 @@ class Numbers(msgspec.Struct, eq=False, gc=False):
         """The index that an append's first entry has already; None: it is to be stored at `index`.
 
         Raises:
-            StoreError: `producer.stale`, `producer.fenced`.
+            StoreError: `producer.stale`, `producer.order`, `producer.fenced`.
             ValueError: its number is none.
         """
         if not append.producer:
@@ -273,13 +273,16 @@ class _Producers:
             return None
         if append.epoch != known.epoch:
             raise _other(append) if append.epoch >= ONCE_EPOCH else _fenced(append)
-        if append.sequence >= self._next(known, index):
+        following = self._next(known, index)
+        if append.sequence >= following:
+            if append.after > following and append.epoch < ONCE_EPOCH:
+                raise _out_of_order(append, following)
             return None
         first = _index_in(known, append.sequence, index)
         last = _index_in(known, append.sequence + append.count - 1, index)
         whole = first is not None and last == first + append.count - 1
         if not whole or append.sequence < known.since:
-            raise _stale(append, first, self._next(known, index) - 1)
+            raise _stale(append, first, following - 1)
         return first
 
     def add(self, append: Append, index: int, put: Put) -> None:
@@ -449,6 +452,15 @@ def _stale(append: Append, index: int | None, last: int) -> StoreError:
         f"Number {append.sequence} is not new: the producer's last one is {last}{where}",
         retryable=False,
         **context,
+    )
+
+
+def _out_of_order(append: Append, following: int) -> StoreError:
+    last = f"the last one that is stored is {following - 1}" if following else "none is stored"
+    return StoreError(
+        "producer.order",
+        f"Number {append.sequence} comes after {append.after - 1}, which was not stored: {last}",
+        retryable=False,
     )
 
 

@@ -99,10 +99,17 @@ class Partition:
 
 
 class Block(native.AppendItem, kw_only=True, eq=False):
-    """A block to be appended to a partition, as it is sent with others', and who is told."""
+    """A block to be appended to a partition, as it is sent with others', and who is told.
+
+    Attributes:
+        partition: where it goes.
+        settle: told its outcome.
+        after: of a name, as an AppendRequest has it.
+    """
 
     partition: Partition
     settle: Settle
+    after: int = 0
 
     @classmethod
     def to(
@@ -203,6 +210,7 @@ class Appends:
             to.name or self._producer,
             to.epoch,
             block.sequence,
+            block.after,
         )
         self._ask(to.address, request, on_response)
 

@@ -220,6 +220,10 @@ class Producer:
 class NamedProducer:
     """A producer that has a name, and numbers its entries itself; made by `Stream.producer`.
 
+    What is pushed while others are under way is stored only behind them: when one of them is
+    refused, so is what was pushed since. So no entry up to `last_sequence` is missing that was
+    not given up: who goes on behind it leaves nothing out.
+
     Its numbers go on where it stopped, also in another process: what it has pushed and does not
     know to be stored is pushed again with the same number, and not stored again. Whoever opens the
     name later fences it: what it pushes then is refused with `producer.fenced`.
@@ -245,7 +249,7 @@ class NamedProducer:
         self.last_index: int | None = opened.last_index
         self._next = opened.next_sequence
         to = Partition(address, 0, name.encode(), opened.epoch)
-        self._producer = _Numbering(session, address, to, self._stored)
+        self._producer = _Numbering(session, address, to, opened.next_sequence, self._stored)
 
     async def push(
         self,
@@ -269,6 +273,7 @@ class NamedProducer:
             ArgumentError: something is of another type.
             ProducerStale: the number was used before the producer was opened, or lies in a gap;
                 `index` is the one that it has, where that is known.
+            ProducerOutOfOrder: what was pushed before, and was under way, is not stored.
             ProducerFenced: the name was opened once more since.
             RequestError: `producer.sequence`, it is no number; or as of `Stream.push`.
         """
@@ -358,6 +363,7 @@ class _Numbering(Producer):
 
     Args:
         session, address, partition: as those of `Producer`.
+        following: the number after the last one that is stored.
         stored: told of the last number of what is stored, and its index.
     """
 
@@ -366,10 +372,15 @@ class _Numbering(Producer):
         session: Session,
         address: bytes,
         partition: Partition,
+        following: int,
         stored: Callable[[int, int], None],
     ) -> None:
         super().__init__(session, address, partition)
+        self._following = following
         self._stored = stored
+        self._under_way = 0
+        # The number after that of what was sent last, and is not known to be stored.
+        self._sent = following
 
     def push_numbered(
         self, data: Data, keyed: NewEntry | None, number: int, *, is_new: bool
@@ -385,11 +396,20 @@ class _Numbering(Producer):
 
     def _block(self, count: int, body: bytes, settle: Settle, flags: int, sequence: int) -> Block:
         def settled(result: int | RillnodeError) -> None:
+            self._under_way -= 1
             if isinstance(result, int):
+                self._following = max(self._following, sequence + count)
                 self._stored(sequence + count - 1, result + count - 1)
             settle(result)
 
-        return super()._block(count, body, settled, flags, sequence)
+        if not self._under_way:  # whoever pushes knows what has failed before
+            self._sent = self._following
+        block = super()._block(count, body, settled, flags, sequence)
+        # What comes again goes behind all that has lower numbers.
+        block.after = min(self._sent, sequence) if self._under_way else self._following
+        self._sent = max(self._sent, sequence + count)
+        self._under_way += 1
+        return block
 
 
 async def push_keyed(

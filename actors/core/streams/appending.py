@@ -224,7 +224,7 @@ class Appends:
             return self._admitted(
                 request.count, request.body, token, origin.principal, flags=request.flags
             )
-        return self._numbered(token, request, request.producer, request.epoch)
+        return self._numbered(token, request, request.producer, request.epoch, request.after)
 
     def part(
         self,
@@ -245,14 +245,15 @@ class Appends:
         token = Part(gathered, number, self, self._owner)
         if not producer:
             return self._admitted(item.count, item.body, token, principal, flags=item.flags)
-        return self._numbered(token, item, producer, 0)
+        return self._numbered(token, item, producer)
 
     def _numbered(
         self,
         token: NativeAppend | Part,
         item: native.AppendRequest | native.AppendItem,
         producer: bytes,
-        epoch: int,
+        epoch: int = 0,
+        after: int = 0,
     ) -> Append | Refused | None:
         """What appends numbered entries, which may be stored already: those cost nothing."""
         owner, count, number = (producer, epoch), item.count, item.sequence
@@ -264,6 +265,7 @@ class Appends:
             token = replace(token, is_charged=False)
         append = self._append(count, item.body, token, flags=item.flags)
         append.producer, append.epoch, append.sequence = producer, epoch, number
+        append.after = after
         if refusal is None:
             if self._context.quotas.enabled:
                 under_way = self._under_way = self._under_way or {}

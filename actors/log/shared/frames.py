@@ -134,7 +134,7 @@ class TooNewError(Exception):
 
 
 _LAYOUT: Final[Sequence[tuple[type[Operation], Sequence[int], int]]] = (
-    (Append, (14,), 6),
+    (Append, (15,), 6),
     (Trim, (5,), 5),
     (PutStream, (1,), 1),
     (RemoveStream, (1,), 1),

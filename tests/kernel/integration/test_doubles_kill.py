@@ -17,9 +17,15 @@ from msgspec.structs import replace
 
 from forked import DEVNULL, PIPE, Forked
 from nodes import CLIENT, connect_to, node_config
-from rillnode.codecs.errors import ProducerFenced, ProducerStale, TransportError
+from rillnode.codecs.errors import (
+    ProducerFenced,
+    ProducerOutOfOrder,
+    ProducerStale,
+    QuotaError,
+    TransportError,
+)
 from rillnode.node.client import Client, connect
-from rillnode.node.config import Config
+from rillnode.node.config import Config, QuotaTable
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.ports import free_address
 
@@ -230,3 +236,30 @@ async def test_a_program_that_begins_again_with_an_old_number(tmp_path: Path) ->
             assert stored == [
                 b"0", b"1", b"2", b"10", b"without a name", b"11", b"12", b"embedded"
             ]  # fmt: skip
+
+
+async def test_what_was_refused_is_not_passed_over(tmp_path: Path) -> None:
+    """Who goes on behind the last number leaves nothing out, in this process and in the next."""
+    quota = QuotaTable(who=f"noise:{CLIENT.public_hex}", bytes_max=1_000)
+    async with Node(replace(node_config(tmp_path), quotas=(quota,))) as node:
+        async with await connect_to(node) as client:
+            producer = await (await client.stream("s")).producer("m7")
+            assert await producer.push(b"0" * 700) == 0
+            # There would be room for what comes second and third.
+            pushes = [(b"1" * 700, 1), (b"3", 3), (b"5", 5)]
+            futures = [producer.push_nowait(data, sequence=number) for data, number in pushes]
+            results = await asyncio.gather(*futures, return_exceptions=True)
+            assert [type(one) for one in results] == [
+                QuotaError, ProducerOutOfOrder, ProducerOutOfOrder
+            ]  # fmt: skip
+            assert producer.last_sequence == 0
+        async with await connect_to(node) as client:
+            stream = await client.stream("s")
+            producer = await stream.producer("m7")
+            assert producer.last_sequence == 0
+            with pytest.raises(QuotaError):
+                await producer.push(b"1" * 700)
+            # It is given up.
+            futures = [producer.push_nowait(data, sequence=number) for data, number in pushes[1:]]
+            assert await asyncio.gather(*futures) == [1, 2]
+            assert [entry.data for entry in await stream.pull(1, 100)] == [b"3", b"5"]

@@ -194,6 +194,32 @@ class DoublesContract(StoreBase):
         assert opened(driver, b"m8").next_sequence == 0
         assert opened(driver, b"m7", log_id(1, 1)).next_sequence == 0
 
+    def test_what_a_name_pushes_behind_what_is_not_stored_is_refused(
+        self, driver: StoreDriver
+    ) -> None:
+        epoch = opened(driver).epoch
+
+        def named(sequence: int, after: int, *items: bytes) -> Append:
+            one = numbered(sequence, *items, producer=b"m7", epoch=epoch)
+            one.after = after
+            return one
+
+        # The first block was refused before it came to the store.
+        assert told(driver.write(named(2, 2, b"c"))) == ("producer.order", None)
+        driver.write(append(b"other"))
+        assert driver.write(named(0, 0, b"a", b"b")).first_index == 1
+        assert driver.write(named(2, 2, b"c")).first_index == 3
+        group = [named(9, 9, b"g"), named(10, 10, b"h"), named(7, 3, b"e"), named(8, 8, b"f")]
+        driver.write_all(group)
+        assert [told(one) for one in group[:2]] == [("producer.order", None)] * 2
+        assert [one.first_index for one in group[2:]] == [4, 5]
+        driver.reopen()
+        assert told(driver.write(named(10, 10, b"h"))) == ("producer.order", None)
+        # Numbers may leave gaps, and what is stored already is no news, whatever it came after.
+        assert driver.write(named(20, 9, b"i")).first_index == 6
+        assert driver.write(named(2, 2, b"c")).is_double
+        assert opened(driver).next_sequence == 21
+
     @pytest.mark.parametrize("is_reopened", [False, True])
     def test_who_opens_a_name_fences_the_one_before(
         self, driver: StoreDriver, is_reopened: bool

@@ -9,7 +9,12 @@ import pytest
 from far_end import FarEnd, with_session
 from rillnode.codecs import native
 from rillnode.codecs.entries import HEADER_BYTES, EntryKind as Kind, encode_block, items_of
-from rillnode.codecs.errors import RequestError, TransportError
+from rillnode.codecs.errors import (
+    ProducerOutOfOrder,
+    QuotaError,
+    RequestError,
+    TransportError,
+)
 from rillnode.codecs.limits import APPENDS_UNDER_WAY_MAX, SEQUENCE_MAX
 from rillnode.node.client.appends import TOGETHER_MIN
 from rillnode.node.client.producer import NamedProducer, Producer
@@ -300,6 +305,37 @@ def test_own_numbers_may_leave_gaps_and_come_again() -> None:
         assert (told[5].code, told[5].context) == ("producer.stale", {"index": 39})
         assert told[6].context == {}
         assert producer.last_sequence == 13
+
+    with_session(test)
+
+
+def test_what_is_under_way_is_stored_only_behind_what_was_pushed_before() -> None:
+    async def test(session: Session, far: FarEnd) -> None:
+        producer = named(session)
+        futures: list[asyncio.Future[int]] = []
+
+        async def pushed(*numbers: int) -> native.AppendRequest:
+            before = len(far.requests)
+            futures.extend(producer.push_nowait(b"x", sequence=number) for number in numbers)
+            await until(lambda: len(far.requests) > before)
+            request = far.requests[-1]
+            assert isinstance(request, native.AppendRequest)
+            return request
+
+        requests = [await pushed(5, 6), await pushed(9), await pushed(9), await pushed(10)]
+        assert [(one.sequence, one.after) for one in requests] == [(5, 5), (9, 7), (9, 9), (10, 10)]
+        far.answer(native.Failure(requests[0].request_id, "quota.rate", "too much"))
+        for request in requests[1:]:
+            far.answer(native.Failure(request.request_id, "producer.order", "after what failed"))
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(one) for one in results] == [QuotaError] * 2 + [ProducerOutOfOrder] * 3
+        # It knows what has failed now: whether it gives that up is its choice.
+        requests = [await pushed(9), await pushed(12)]
+        assert [(one.sequence, one.after) for one in requests] == [(9, 5), (12, 10)]
+        far.store(*(one.request_id for one in requests))
+        await asyncio.gather(*futures[5:])
+        assert producer.last_sequence == 12
+        assert (await pushed(20)).after == 13
 
     with_session(test)
 
