@@ -20,6 +20,7 @@ RULES: Mapping[str, str] = {
     "too-many-copies": "an entry is stored once for each time that it was sent, never more",
     "stored-twice": "what a producer has numbered is stored once, whatever is sent again",
     "numbers-lost": "a producer that was away goes on behind all that was confirmed to it",
+    "passed-over": "of what a producer has numbered, nothing is stored without what was before it",
     "copies-merged": "two entries are never taken for one: each confirm has an index of its own",
     "producer-order": "entries of one producer stand in the order in which it pushed them",
     "seen-lost": "what any reader has seen stays",
@@ -97,6 +98,7 @@ def check_logs(history: History, logs: LogContents, dials: Mapping[str, int]) ->
             _check_merged(history, pushes)
             _check_order(history, pushes)
     _check_copies(history, logs, dials)
+    _check_passed_over(history, logs)
 
 
 def _check_seen(history: History, log: Log, found: Sequence[int]) -> None:
@@ -149,6 +151,21 @@ def _check_copies(history: History, logs: LogContents, dials: Mapping[str, int])
                     history.broken("stored-twice", f"{text}, pushed {pushed} times")
             elif count > sent:
                 history.broken("too-many-copies", f"{text}, sent at most {sent} times")
+
+
+def _check_passed_over(history: History, logs: LogContents) -> None:
+    """Who has a name goes on behind the last of its entries that is stored, and gives up none."""
+    pushed: dict[tuple[Log, str], list[tuple[int, bytes]]] = {}
+    for payload, push in history.pushes.items():
+        if push.numbered == "name" and push.log in logs and push.log[0] not in history.lost:
+            pushed.setdefault((push.log, push.producer), []).append((push.number, payload))
+    stored = {log: set(map(itemgetter(1), entries)) for log, entries in logs.items()}
+    for (log, name), entries in pushed.items():
+        last = max((number for number, payload in entries if payload in stored[log]), default=-1)
+        gone = sorted(n for n, payload in entries if n < last and payload not in stored[log])
+        if gone:
+            text = f"{name} {_ranges(gone)} is not in {log[0]}/{log[1]}, {last} is"
+            history.broken("passed-over", text)
 
 
 def _check_order(history: History, pushes: Sequence[tuple[int, Push]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from planted_bugs import Patch, Planted, always
+from rillnode.actors.log import Append
 from rillnode.actors.log.producers import Numbers
 from rillnode.actors.log.rocks import layout, logs, reads
 from rillnode.actors.log.rocks.commit import GroupCommit
@@ -191,6 +192,17 @@ def openings_count_from_the_last(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Numbers, "open", careless)
 
 
+def refusals_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """What comes after an entry that was refused is stored."""
+    find = Numbers.stored
+
+    def careless(self: Numbers, append: Append, index: int) -> int | None:
+        append.after = 0
+        return find(self, append, index)
+
+    patch.setattr(Numbers, "stored", careless)
+
+
 def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
     name = patch.__name__.replace("_", "-")
     return Planted(name, patch, rules, store="rocks", **more)
@@ -216,4 +228,5 @@ PLANTED_STORE = (
     _planted(numbers_not_loaded, "stored-twice", "numbers-lost"),
     _planted(numbers_not_written, "stored-twice", "numbers-lost"),
     _planted(openings_count_from_the_last, "numbers-lost", faults=("kill_client",)),
+    _planted(refusals_passed_over, "passed-over"),
 )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rillnode.codecs.errors import RequestError, RillnodeError
@@ -60,7 +60,7 @@ class Producer(Program):
             if first % self._burst == 0:
                 due = share.seconds * first / self._entries
                 await asyncio.sleep(max(0.0, due - loop.time()))
-            for numbers in self._next_pushes():
+            for numbers in self._by_partition(self._left.popleft()):
                 await self._until_unconfirmed(self._window - len(numbers))
                 self._unconfirmed += len(numbers)
                 loop.create_task(self._push(stream, numbers))
@@ -69,9 +69,9 @@ class Producer(Program):
             raise self._failure
         self.done = True
 
-    def _next_pushes(self) -> list[Sequence[int]]:
+    def _by_partition(self, numbers: Sequence[int]) -> list[Sequence[int]]:
         """What is pushed at once, by partition."""
-        numbers, partitions = self._left.popleft(), self.share.partitions
+        partitions = self.share.partitions
         if partitions == 1:
             return [numbers]
         found = [[one for one in numbers if one % partitions == p] for p in range(partitions)]
@@ -128,9 +128,11 @@ class Producer(Program):
 
 
 class NumberedProducer(Producer):
-    """Pushes its entries one by one, each with its number, as a producer that has a name.
+    """Pushes its entries, each with its number, as a producer that has a name.
 
-    When its program was killed, the next one asks the node how far it has come.
+    Several are under way at a time, in one block or in many. When one is refused, those behind it
+    are, too, and pushed again with it. When its program was killed, the next one asks the node how
+    far it has come.
     """
 
     async def live(self, client: Client, stream: Stream) -> None:
@@ -143,11 +145,12 @@ class NumberedProducer(Producer):
         for producer in producers:
             self._compare(producer)
         while self._left:
-            for number in self._left[0]:
-                if number % self._burst == 0:
-                    due = share.seconds * number / self._entries
-                    await asyncio.sleep(max(0.0, due - loop.time()))
-                await self._push_one(producers[number % share.partitions], number)
+            first = self._left[0][0]
+            if first % self._burst == 0:
+                due = share.seconds * first / self._entries
+                await asyncio.sleep(max(0.0, due - loop.time()))
+            for numbers in self._by_partition(self._left[0]):
+                await self._push_until_stored(producers[numbers[0] % share.partitions], numbers)
             self._left.popleft()
         self.done = True
 
@@ -169,26 +172,59 @@ class NumberedProducer(Producer):
         if last in own and producer.last_index is not None:
             history.confirmed([own[last][0]], [producer.last_index])
 
-    async def _push_one(self, producer: NamedProducer, number: int) -> None:
+    async def _push_until_stored(self, producer: NamedProducer, numbers: Sequence[int]) -> None:
         history, log = self.share.history, (self.log_name, producer.partition)
-        payload = payload_of(self.name, number, self._size)
-        if payload not in history.pushes:
-            push = Push(self.name, number, log, history.now(), numbered="name")
-            history.pushed({payload: push})
-        push = history.pushes[payload]
-        while producer.last_sequence is None or producer.last_sequence < number:
-            push.attempts += 1
-            try:
-                index = await producer.push(payload, sequence=number, key=self._key(number))
-            except RequestError as error:
-                history.note(self.name, "refused", f"{number} {error.code}")
-                if error.code.startswith("producer.") and self.log_name not in history.lost:
-                    history.broken("numbers-lost", f"{self.name} is refused {number}: {error}")
-                if error.code.startswith("producer."):
-                    raise  # it is opened once more
+        payloads = {number: payload_of(self.name, number, self._size) for number in numbers}
+        if new := {
+            payload: Push(self.name, number, log, history.now(), numbered="name")
+            for number, payload in payloads.items()
+            if payload not in history.pushes
+        }:
+            history.pushed(new)
+        while payloads:
+            for payload in payloads.values():
+                history.pushes[payload].attempts += 1
+            results = await self._push_at_once(producer, payloads)
+            stored = {payloads[one]: end for one, end in results.items() if isinstance(end, int)}
+            if stored:
+                history.confirmed([*stored], [*stored.values()])
+            failed = {n: one for n, one in results.items() if isinstance(one, BaseException)}
+            if failed:
+                self._note(producer, failed, is_first=next(iter(failed)) == next(iter(results)))
                 await asyncio.sleep(AGAIN_SECONDS)
-            else:
-                history.confirmed([payload], [index])
+            last = -1 if producer.last_sequence is None else producer.last_sequence
+            payloads = {number: one for number, one in payloads.items() if number > last}
+
+    async def _push_at_once(
+        self, producer: NamedProducer, payloads: Mapping[int, bytes]
+    ) -> dict[int, int | BaseException]:
+        """The index of each, or why it has none."""
+        together = self.random.choice((1, 4, len(payloads)))
+        futures: list[asyncio.Future[int]] = []
+        for number, payload in payloads.items():
+            key = self._key(number)
+            futures.append(producer.push_nowait(payload, sequence=number, key=key))
+            if len(futures) % together == 0:
+                await asyncio.sleep(0)  # what follows goes into another block
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        return dict(zip(payloads, results, strict=True))
+
+    def _note(
+        self, producer: NamedProducer, failed: Mapping[int, BaseException], *, is_first: bool
+    ) -> None:
+        """Note what was refused; raise what ends the session, and what a name must not be told."""
+        history = self.share.history
+        for number, error in failed.items():
+            if not isinstance(error, RequestError):
+                raise error
+            history.note(self.name, "refused", f"{number} {error.code}")
+            is_told_wrong = error.code.startswith("producer.")
+            if error.code == "producer.order":
+                is_told_wrong = is_first and number == next(iter(failed))
+            if is_told_wrong:
+                if self.log_name not in history.lost:
+                    history.broken("numbers-lost", f"{self.name} is refused {number}: {error}")
+                raise error  # it is opened once more
 
 
 def _cut(numbers: range, most: int) -> Iterator[range]:

@@ -94,6 +94,21 @@ def test_what_is_numbered_stands_once_however_often_it_was_sent(
     assert rules(numbered(by, attempts=2), (0, A), (1, A)) == expected
 
 
+def test_what_a_name_has_numbered_is_not_passed_over() -> None:
+    def by_name(*confirms: tuple[bytes, int | None]) -> History:
+        history = told(*confirms)
+        for push in history.pushes.values():
+            push.numbered = "name"
+        return history
+
+    assert rules(by_name((A, 0), (B, None), (C, None)), (0, A)) == set()
+    assert rules(by_name((A, 0), (B, None), (C, None)), (0, A), (1, B)) == set()
+    assert rules(by_name((A, 0), (B, None), (C, 1)), (0, A), (1, C)) == {"passed-over"}
+    assert rules(by_name((A, None), (B, None)), (0, B)) == {"passed-over"}
+    # Who has no name is told which of its entries are not stored, and that is all.
+    assert rules(told((A, 0), (B, None), (C, 1)), (0, A), (1, C)) == set()
+
+
 def test_entries_of_a_producer_in_another_order() -> None:
     assert rules(told((A, 1), (B, 0)), (0, B), (1, A)) == {"producer-order"}
     assert rules(told((A, 1), (B, 0), attempts=2), (0, B), (1, A)) == set()
