@@ -25,6 +25,9 @@ from rillnode.node.simulation.scenario import ClientsTable
 KEYS: Final = 3
 """How many there are, where entries have keys."""
 
+_WHOLE_PART: Final = 0.8
+"""How much of what has numbers is pushed in whole blocks."""
+
 
 class Producer(Program):
     """Pushes its entries, spread over the time, each again until it is confirmed."""
@@ -199,7 +202,9 @@ class NumberedProducer(Producer):
         self, producer: NamedProducer, payloads: Mapping[int, bytes]
     ) -> dict[int, int | BaseException]:
         """The index of each, or why it has none."""
-        together = self.random.choice((1, 4, len(payloads)))
+        together = (
+            len(payloads) if self.random.random() < _WHOLE_PART else self.random.choice((1, 4))
+        )
         futures: list[asyncio.Future[int]] = []
         for number, payload in payloads.items():
             key = self._key(number)
