@@ -115,7 +115,7 @@ class Origin:
         cell = account.connection
         if account.own_room is None and account.link is not None and cell is not None:
             later = cell.base.timing.call_later
-            account.own_room = Room(store, account.link, later, lambda: len(cell.mailbox) == 0)
+            account.own_room = Room(store, account.link, later, cell)
             if account._ended:
                 account.own_room.close()
         return account.own_room

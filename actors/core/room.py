@@ -59,7 +59,7 @@ class Room(Outside):
         store: what is read.
         link: the link, or what else takes what is read.
         call_later: a clock's, by which it is looked again.
-        is_idle: whether nothing that was posted to the link waits.
+        connection: the actor that what is posted to the link waits for, where there is one.
 
     Attributes:
         reading_bytes: the most that reads under way can bring.
@@ -73,15 +73,16 @@ class Room(Outside):
         store: LogStore,
         link: Backlog,
         call_later: CallLater,
-        is_idle: Callable[[], bool] = lambda: True,
+        connection: Cell | None = None,
     ) -> None:
         super().__init__("room")
         self._store = store
         self._link = link
         self._call_later = call_later
-        self._is_idle = is_idle
+        self._connection = connection
         self._askers: dict[AnyRead, Cell] = {}
-        self._waiting: deque[AnyRead] = deque()
+        # There are as many rooms as links, and an empty queue takes more than all the rest.
+        self._waiting: deque[AnyRead] | None = None
         self._timer: TimerHandle | None = None
         self._look_seconds = LOOK_SECONDS
         self._closed = False
@@ -96,14 +97,19 @@ class Room(Outside):
     @property
     def takes_live(self) -> bool:
         """Whether the peer takes what others get as well: what only it has asked for may wait."""
-        posted = 0 if self._is_idle() else self.read_bytes
+        posted = 0 if self._is_idle else self.read_bytes
         under_way = posted + self._link.buffered_bytes
         return under_way <= LINK_BUFFER_HIGH_BYTES and self.reading_bytes <= READING_HIGH_BYTES
 
     @property
     def waiting(self) -> int:
         """How many reads wait."""
-        return len(self._waiting)
+        return len(self._waiting or ())
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nothing that was posted to the link waits."""
+        return self._connection is None or not len(self._connection.mailbox)
 
     def read(self, operation: AnyRead) -> bool:
         """Read from the store, once there is room; else as the store's `read` does.
@@ -114,6 +120,8 @@ class Room(Outside):
             operation.error = _unwanted()
             return True
         if self._waiting or not self.is_free:
+            if self._waiting is None:
+                self._waiting = deque()
             self._waiting.append(operation)
             self._look_later()
             return False
@@ -196,7 +204,7 @@ class Room(Outside):
 
     def _look_again(self) -> None:
         self._timer = None
-        if self._is_idle():
+        if self._is_idle:
             self.read_bytes = 0  # an answer was lost on its way, as at the end of a channel
         self._look_seconds = min(LOOK_GROWTH * self._look_seconds, LOOK_SECONDS_MAX)
         self.look()
