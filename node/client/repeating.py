@@ -3,9 +3,9 @@
 A request that no actor has come to is sent again until it is answered or given up. A read is also
 sent again, a few times, when the actor has failed at it.
 
-Appends to one address keep their order: while one waits to be sent again, later ones wait with it.
-Where a later one was stored before its refusal was known, it cannot take its place any more and
-fails.
+Appends to one address keep their order: while one waits to be sent again, later ones wait with it,
+those of a name too that were refused as it was not stored. Where a later one was stored before its
+refusal was known, it cannot take its place any more and fails.
 """
 
 import asyncio
@@ -40,6 +40,8 @@ _READS: Final = frozenset(
     )
 )
 
+_OUT_OF_ORDER: Final = "producer.order"
+
 _APPENDS: Final = frozenset((native.AppendRequest, native.AppendManyRequest))
 
 OnResponse = Callable[[native.Response | RillnodeError], None]
@@ -72,16 +74,21 @@ class Asked:
     seconds: float = 0.0
     held: bool = False
 
-    def refuse(self, failure: native.Failure, random: Random) -> bool:
+    def refuse(self, failure: native.Failure, random: Random, *, is_behind: bool) -> bool:
         """Take a refusal; False where it is no use to send the request again.
 
         How long it waits is spread, as others wait as well.
+
+        Args:
+            failure: the refusal.
+            random: spreads.
+            is_behind: another append to its address waits to be sent again.
         """
         if failure.code == "actor.failed":
             self.failures += 1
             if self.kind not in _READS or self.failures > READ_FAILURES_MAX:
                 return False
-        elif failure.code not in UNHANDLED:
+        elif failure.code not in UNHANDLED and not (is_behind and failure.code == _OUT_OF_ORDER):
             return False
         self.refusals += 1
         self.refusal, self.held = failure, True
@@ -141,7 +148,10 @@ class Repeating:
     def refused(self, request_id: int, failure: native.Failure) -> bool:
         """Take a refusal; False where it is the request's outcome."""
         asked = self._pending.get(request_id)
-        if asked is None or not asked.refuse(failure, self._random()):
+        if asked is None:
+            return False
+        is_behind = asked.kind in _APPENDS and asked.address in self._holds
+        if not asked.refuse(failure, self._random(), is_behind=is_behind):
             return False
         if asked.kind in _APPENDS:
             self._hold(request_id, asked)

@@ -6,8 +6,8 @@ import pytest
 
 from far_end import FarEnd, with_session
 from rillnode.codecs import native
-from rillnode.codecs.errors import RequestError
-from rillnode.node.client.producer import Producer
+from rillnode.codecs.errors import ProducerOutOfOrder, QuotaError, RequestError
+from rillnode.node.client.producer import NamedProducer, Producer
 from rillnode.node.client.repeating import READ_FAILURES_MAX
 from rillnode.node.client.session import Session
 from rillnode.node.testing.contract.base import until
@@ -195,6 +195,29 @@ def test_an_append_that_cannot_take_its_place_any_more_fails() -> None:
         await until(lambda: far.requests)
         far.store(5)
         assert await more[0] == 105
+
+    with_session(test)
+
+
+@pytest.mark.parametrize("code", ["actor.busy", "quota.bytes"])
+def test_what_a_name_has_behind_a_refused_append_is_sent_again_with_it(code: str) -> None:
+    async def test(session: Session, far: FarEnd) -> None:
+        opened = native.ProducerResponse(1, 3, 0, None)
+        producer = NamedProducer(session, STREAM, 0, "m7", opened)
+        futures = [producer.push_nowait(b"x", sequence=number) for number in (0, 2, 4)]
+        await until(lambda: len(far.requests) == 3)
+        ids = far.ids()
+        far.refuse(ids[0], code=code)
+        for request_id in ids[1:]:
+            far.refuse(request_id, code="producer.order")
+        if code == "actor.busy":
+            await until(lambda: len(far.requests) == 3)
+            assert far.ids() == ids
+            far.store(*ids)
+            assert await asyncio.gather(*futures) == [100 + number for number in ids]
+        else:
+            results = await asyncio.gather(*futures, return_exceptions=True)
+            assert [type(one) for one in results] == [QuotaError, *[ProducerOutOfOrder] * 2]
 
     with_session(test)
 
