@@ -197,6 +197,11 @@ class Round(ABC):
 class Native(Round):
     """Pushes, pulls, follows, saves its position, and calls services."""
 
+    def __init__(self, network: Network, *, much: bool, second: str = NODE) -> None:
+        super().__init__(network, much=much, second=second)
+        # What a producer with a name has pushed, and what it has pushed behind that at once.
+        self.in_order: list[tuple[bytes, bytes]] = []
+
     async def talk(self) -> None:
         client = await self.ask("connect", self.network.client(NODE))
         try:
@@ -276,15 +281,23 @@ class Native(Round):
             self.confirmed.append(entry)
 
     async def _push_by_name(self, stream: Stream, followed: Stream, data: bytes) -> None:
-        """Push with a number, and once more after its producer was opened at another place."""
-        entry = data + b" by name"
+        """Push with numbers, and open their producer once more at another place."""
+        first, behind = data + b" by name", data + b" behind it"
         producer = await self.once("open a producer", stream.producer("load"))
         if producer is None:
             return
-        if await self.once("push by name", producer.push(entry, sequence=self.number)) is not None:
-            self.confirmed.append(entry)
+        number = 2 * self.number
+        pushing = [producer.push_nowait(first, sequence=number)]
+        await asyncio.sleep(0.001)  # the other one comes by itself
+        pushing.append(producer.push_nowait(behind, sequence=number + 1))
+        self.in_order.append((first, behind))
+        if await self.once("push by name", pushing[0]) is not None:
+            self.confirmed.append(first)
+        if await self.once("push behind it", pushing[1]) is not None:
+            self.confirmed.append(behind)
             again = await self.once("open it again", followed.producer("load"))
-            assert again is None or again.last_sequence == self.number, "a number is forgotten"
+            last = None if again is None else again.last_sequence
+            assert last in (None, number + 1), "a number is forgotten"
 
     async def _use(self, client: Client, own: Stream, there: Stream) -> None:
         """Push to a stream, follow it, and remove it; its actor leaves."""
@@ -308,6 +321,8 @@ class Native(Round):
             pushed = set(self.confirmed)
             doubled = [entry for entry, count in found.items() if count > 1 and entry in pushed]
             assert not doubled, "what was sent again is stored twice"
+            passed = [a for a, behind in self.in_order if behind in found and a not in found]
+            assert not passed, "what was refused is passed over"
             self.saved(await client.get_index("n", "events") or 0)
             await asyncio.sleep(2 * SWEEP_SECONDS)
             kept = (await client.describe("limited")).partitions[0]

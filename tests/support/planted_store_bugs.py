@@ -210,6 +210,7 @@ def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
 
 BAD_DISKS: tuple[FaultKind, ...] = ("power_cut", "disk_failing", "disk_slow")
 READERS = ClientsTable(producers=3, followers=3, readers=4)
+MANY_PUSHES = ClientsTable(producers=6, burst=25)
 SEEN_TOO_EARLY = ("index-reassigned", "pull-short", "seen-lost", "confirm-lost")
 
 PLANTED_STORE = (
@@ -228,5 +229,12 @@ PLANTED_STORE = (
     _planted(numbers_not_loaded, "stored-twice", "numbers-lost"),
     _planted(numbers_not_written, "stored-twice", "numbers-lost"),
     _planted(openings_count_from_the_last, "numbers-lost", faults=("kill_client",)),
-    _planted(refusals_passed_over, "passed-over"),
+    _planted(
+        refusals_passed_over,
+        "passed-over",
+        "numbers-lost",
+        faults=("disk_failing",),
+        clients=MANY_PUSHES,
+        messages=600,
+    ),
 )

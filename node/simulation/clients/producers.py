@@ -28,6 +28,9 @@ KEYS: Final = 3
 _WHOLE_PART: Final = 0.8
 """How much of what has numbers is pushed in whole blocks."""
 
+_PAUSE_SECONDS_MAX: Final = 0.003
+"""Between others."""
+
 
 class Producer(Program):
     """Pushes its entries, spread over the time, each again until it is confirmed."""
@@ -210,7 +213,8 @@ class NumberedProducer(Producer):
             key = self._key(number)
             futures.append(producer.push_nowait(payload, sequence=number, key=key))
             if len(futures) % together == 0:
-                await asyncio.sleep(0)  # what follows goes into another block
+                # What follows comes by itself.
+                await asyncio.sleep(self.random.uniform(0.0, _PAUSE_SECONDS_MAX))
         results = await asyncio.gather(*futures, return_exceptions=True)
         return dict(zip(payloads, results, strict=True))
 
