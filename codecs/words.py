@@ -1,8 +1,8 @@
 """Finds what plug-ins say of themselves where they are not in use.
 
-An application may not take an address that a plug-in would have, and a client says what to do about
-an error of a plug-in that only the node has. So a package names its words apart, in a module that
-imports nothing else of it:
+An application may not take an address or make a stream that a plug-in would have, and a client says
+what to do about an error of a plug-in that only the node has. So a package names its words apart,
+in a module that imports nothing else of it:
 
     [project.entry-points."rillnode.words"]
     mqtt = "rillnode_mqtt.words:WORDS"    # the plug-in's name, and its `Words`
@@ -41,12 +41,15 @@ class Words:
             the code among its details has.
         addresses: patterns of addresses that no application may take: `*` stands for any
             characters, `?` for one.
+        streams: what names of streams that nobody makes but the plug-in have before their first
+            slash. Streams outlive the configuration that has made them, and nodes may share them.
         principals: kinds of principals that grants may name, by what stands before the colon.
     """
 
     steps: Mapping[str, str] = field(default_factory=dict[str, str])
     event_steps: Mapping[str, str] = field(default_factory=dict[str, str])
     addresses: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
     principals: Mapping[str, Kind] = field(default_factory=dict[str, Kind])
 
 
@@ -68,3 +71,8 @@ def brought_words() -> tuple[Words, ...]:
         if isinstance(words, Words):
             found.append(words)
     return tuple(found)
+
+
+def reserved_streams() -> tuple[str, ...]:
+    """How names of streams begin that only plug-ins make, whichever of them a node has."""
+    return tuple(f"{name}/" for words in brought_words() for name in words.streams)

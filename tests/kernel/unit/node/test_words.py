@@ -35,6 +35,7 @@ WEATHER = Words(
         "stream.unknown": "is the kernel's",
     },
     addresses=("weather", "weather/*"),
+    streams=("weather",),
     principals={
         "wmo": Kind("[0-9]{5}", "N"),
         "who": Kind("[a-z]*", "NAME", proved=False),
@@ -100,6 +101,14 @@ def test_a_plug_in_has_addresses_that_no_application_takes() -> None:
         assert caught.value.code == "address.reserved", address
     for address in ("weathers", "my/weather", "snow"):
         addresses.check_address(address)
+
+
+async def test_nobody_makes_streams_of_the_names_of_a_plug_in(tmp_path: Path) -> None:
+    async with Node(Config.embedded(tmp_path)) as node:
+        await node.client.stream("weather")
+        with pytest.raises(RequestError) as caught:
+            await node.client.stream("weather/berlin")
+        assert caught.value.code == "stream.unknown"
 
 
 def test_they_are_read_once_and_only_if_somebody_asks(points: list[EntryPoint]) -> None:
