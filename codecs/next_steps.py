@@ -156,6 +156,7 @@ EVENT_STEPS: Final = {
     "store_not_writable": "writes are refused until it is; reads go on",
     "thread_ended": "start the node again, what was confirmed is kept",
     "views_differ": "report it; the node makes its view anew by itself",
+    "words_not_read": "update or remove that package; until then its addresses are anybody's",
     "work_abandoned": "make the actor end when it is asked to: it caught its cancellation",
 }
 """By the name of a log line's event, for those that need another step than their code has."""

@@ -71,7 +71,7 @@ from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route
-from rillnode.codecs.words import reserved_streams
+from rillnode.codecs.words import read_words, reserved_streams
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.client.client import Client
 from rillnode.node.client.lookup import About
@@ -163,6 +163,9 @@ class Node:
         self._given_clock = clock
         self._entropy = entropy
         # All words are read here, the first time from files, and not in an actor's turn.
+        for broken in read_words()[1]:
+            extra = {"code": "plugin.broken", **broken._asdict()}
+            logger.warning("words_not_read", extra=extra)
         self._access = Access((table.grant() for table in config.grants), reserved_streams())
         self._identity = identity or _identity_of(config, entropy)
         self._threads: Threads = threads or SystemThreads(self._on_thread_end)
