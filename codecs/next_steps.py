@@ -116,6 +116,7 @@ NEXT_STEPS: Final = {
     "store": "see the node's log; `rillnode status` tells whether the store takes writes",
     "store.full": "`df` tells what is left on the disk",
     "store.locked": "stop the other node, or name another directory with --data-dir",
+    "store.trimmed": "ask again; if it stays so, start a node that has more of the log",
     "store.unreadable": "see the disk's log; `rillnode restore BACKUP` makes a store of a backup",
     "store.unreachable": "see whether the servers of [store] run, and the node reaches them",
     "store.unsynced": "have the servers of [store] sync what they confirm, as the text says",
