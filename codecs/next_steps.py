@@ -117,8 +117,10 @@ NEXT_STEPS: Final = {
     "store": "see the node's log; `rillnode status` tells whether the store takes writes",
     "store.full": "`df` tells what is left on the disk",
     "store.locked": "stop the other node, or name another directory with --data-dir",
+    "store.trimmed": "ask again; if it stays so, start a node that has more of the log",
     "store.unreadable": "see the disk's log; `rillnode restore BACKUP` makes a store of a backup",
-    "store.unreachable": "`rillnode doctor -c FILE` asks every server of [store] by itself",
+    "store.unreachable": "see whether the servers of [store] run, and the node reaches them",
+    "store.unsynced": "have the servers of [store] sync what they confirm, as the text says",
     "stream": "`rillnode stream show NAME` shows a stream's partitions and limits",
     "stream.invalid": "choose a name, or a number, that the text allows",
     "stream.unknown": "add the grant, if one is named; `rillnode stream ls` lists what you may see",
@@ -157,6 +159,7 @@ EVENT_STEPS: Final = {
     "store_not_writable": "writes are refused until it is; reads go on",
     "thread_ended": "start the node again, what was confirmed is kept",
     "views_differ": "report it; the node makes its view anew by itself",
+    "words_not_read": "update or remove that package; until then its addresses are anybody's",
     "work_abandoned": "make the actor end when it is asked to: it caught its cancellation",
 }
 """By the name of a log line's event, for those that need another step than their code has."""

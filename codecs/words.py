@@ -1,8 +1,8 @@
 """Finds what plug-ins say of themselves where they are not in use.
 
-An application may not take an address that a plug-in would have, and a client says what to do about
-an error of a plug-in that only the node has. So a package names its words apart, in a module that
-imports nothing else of it:
+An application may not take an address or make a stream that a plug-in would have, and a client says
+what to do about an error of a plug-in that only the node has. So a package names its words apart,
+in a module that imports nothing else of it:
 
     [project.entry-points."rillnode.words"]
     mqtt = "rillnode_mqtt.words:WORDS"    # the plug-in's name, and its `Words`
@@ -11,7 +11,10 @@ imports nothing else of it:
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "rillnode.words"
 
@@ -41,30 +44,60 @@ class Words:
             the code among its details has.
         addresses: patterns of addresses that no application may take: `*` stands for any
             characters, `?` for one.
+        streams: what names of streams that nobody makes but the plug-in have before their first
+            slash. Streams outlive the configuration that has made them, and nodes may share them.
         principals: kinds of principals that grants may name, by what stands before the colon.
     """
 
     steps: Mapping[str, str] = field(default_factory=dict[str, str])
     event_steps: Mapping[str, str] = field(default_factory=dict[str, str])
     addresses: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
     principals: Mapping[str, Kind] = field(default_factory=dict[str, Kind])
 
 
-@cache
-def brought_words() -> tuple[Words, ...]:
-    """The words of all plug-ins that are installed, in the order of their names.
+class BrokenWords(NamedTuple):
+    """Words that cannot be read: of which plug-in and package, and what was raised."""
 
-    They are read once, which takes some 20 ms. Where a package is broken it goes without: whoever
-    uses the plug-in is told so.
+    plug_in: str
+    package: str
+    reason: str
+
+
+@cache
+def read_words() -> tuple[tuple[Words, ...], tuple[BrokenWords, ...]]:
+    """The words of all plug-ins that are installed, in the order of their names, and what is none.
+
+    They are read once, which takes some 20 ms. A package that is broken goes without: it is
+    anybody's code, and an error is being told, or an actor made.
     """
     from importlib.metadata import entry_points  # most commands end without any of this
 
-    found: list[Words] = []
+    found, broken = list[Words](), list[BrokenWords]()
     for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
         try:
             words: object = point.load()
-        except Exception:  # it is anybody's code, and an error is being told, or an actor made
-            continue
-        if isinstance(words, Words):
+            if not isinstance(words, Words):
+                raise TypeError(f"{point.value} is no Words")
             found.append(words)
-    return tuple(found)
+        except Exception as error:
+            if not _is_deleted(point, error):
+                package = point.value if point.dist is None else point.dist.name
+                broken.append(BrokenWords(point.name, package, f"{type(error).__name__}: {error}"))
+    return tuple(found), tuple(broken)
+
+
+def brought_words() -> tuple[Words, ...]:
+    """The words of all plug-ins that are installed, but for those that are broken."""
+    return read_words()[0]
+
+
+def reserved_streams() -> tuple[str, ...]:
+    """How names of streams begin that only plug-ins make, whichever of them a node has."""
+    return tuple(f"{name}/" for words in brought_words() for name in words.streams)
+
+
+def _is_deleted(point: "EntryPoint", error: Exception) -> bool:
+    """Whether a room of rillnode's own was deleted, which its package names until it is set up."""
+    lacking = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+    return lacking.startswith("rillnode.") and f"{point.module}.".startswith(f"{lacking}.")

@@ -189,6 +189,7 @@ _MEANINGS: Final = {
     "store.failed": "a write failed; the store tries to open its disk again by itself",
     "store.full": "there is no room; the store takes writes again by itself when there is",
     "store.incomplete": "the servers of the store have lost part of the log: restore it",
+    "store.unsynced": "the store's servers may lose what they confirm; the text says what to set",
     "stream.invalid": "a name, a number of partitions, or a limit that streams cannot have",
     "stream.partition": "the stream has no such partition",
     "stream.unknown": "there is no such stream, or the key may not know of it",

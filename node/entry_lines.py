@@ -92,14 +92,23 @@ async def input_chunks(source: BinaryIO) -> AsyncIterator[bytes]:
 class InputReader:
     """Cuts what arrives into entries.
 
+    Args:
+        form: of what arrives.
+        key_field: names that lead to the field of a JSON object which has its key, with dots
+            between them; None: there are no keys.
+
     Attributes:
         line: number of the line of the entry that came last, from 1.
+        key: of that entry.
 
     Raises (from `feed` and `finish`):
-        RillnodeError: a line that is too long, or not in the format; the text names its number.
+        RillnodeError: a line that is too long, or not in the format, or without the field
+            (`input.key`); the text names its number.
     """
 
-    def __init__(self, form: InputFormat) -> None:
+    def __init__(self, form: InputFormat, key_field: str | None = None) -> None:
+        self.key: str | bytes | None = None
+        self._key_field = key_field
         self._form = form
         self._begun = b""
         self._rest = bytearray()
@@ -137,13 +146,14 @@ class InputReader:
         from rillnode.codecs.limits import ENTRY_BYTES_MAX
 
         self.line += 1
+        value: object = None
         if self._form == "json":
             if self.line == 1:
                 line = line.removeprefix(BOM_UTF8)  # which programs of Windows begin a file with
             if not line.strip():
                 return ()
             try:
-                msgspec.json.decode(line)
+                value = msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise self._error(self.line, f"not JSON: {error}") from None
         elif self._form == "hex":
@@ -153,31 +163,22 @@ class InputReader:
                 raise self._error(self.line, "not hexadecimal") from None
         if len(line) > ENTRY_BYTES_MAX:
             raise self._error(self.line, f"more than {ENTRY_BYTES_MAX:,} bytes")
+        if self._key_field is not None:
+            self.key = self._key_in(value, self._key_field)
         return (line,)
+
+    def _key_in(self, value: object, path: str) -> str | bytes:
+        """The key that a field of a JSON object holds, by the names that lead to it."""
+        for part in path.split("."):
+            inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
+            if part not in inner:
+                raise RillnodeError("input.key", f"line {self.line} of the input: no field {path}")
+            value = inner[part]
+        return value if isinstance(value, str) else msgspec.json.encode(value)
 
     def _error(self, line: int, text: str) -> RillnodeError:
         where = "input" if self._form == "raw" else f"line {line} of the input"
         return RillnodeError("input.format", f"{where}: {text}")
-
-
-def key_in(path: str, reader: InputReader, data: bytes) -> str | bytes:
-    """The key that a field of a JSON object holds, by the names that lead to it.
-
-    Args:
-        path: the names, with dots between them.
-        reader: where the object comes from.
-        data: the object.
-
-    Raises:
-        RillnodeError: `input.key`, there is no such field.
-    """
-    value: object = msgspec.json.decode(data)
-    for part in path.split("."):
-        inner = cast(dict[str, object], value) if isinstance(value, dict) else {}
-        if part not in inner:
-            raise RillnodeError("input.key", f"line {reader.line} of the input: no field {path}")
-        value = inner[part]
-    return value if isinstance(value, str) else msgspec.json.encode(value)
 
 
 def _json_line(entry: "Entry") -> bytes:

@@ -40,12 +40,6 @@ WORDS: Final = "rillnode.words"
 PLACES: Final = "rillnode.places"
 """Where names lie in a shared log: functions as `rillnode.actors.log.shared.placement.PlaceOf`."""
 
-RESERVED: Final = "rillnode.reserved"
-"""Streams that nobody makes but a plug-in: `NAME = "module"`, whose names begin with `NAME/`.
-
-The module is that of the plug-in that makes them; it is not imported.
-"""
-
 ENGINES: Final = "rillnode.engines"
 """Engines of shared logs, by `[store] engine`: subclasses of `rillnode.node.config.SharedStore`."""
 
@@ -120,22 +114,6 @@ def load(group: str, name: str, table: str = "") -> Any:
             "of rillnode run `make setup`"
         )
         raise ConfigError("plugin.broken", text, key=table) from error
-
-
-def reserved_names() -> tuple[str, ...]:
-    """How names of streams begin that only plug-ins make, whichever of them a node has.
-
-    Streams outlive the configuration that has made them, and other nodes may share them.
-
-    Raises:
-        ConfigError: `plugin.taken`, two packages have named the same.
-    """
-    try:
-        return tuple(f"{name}/" for name in installed(RESERVED))
-    except ConfigError as error:
-        if error.code != "plugin.missing":
-            raise
-        return ()  # a node that needs no plug-in runs without any, such as in a frozen program
 
 
 def needs_extra(extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:

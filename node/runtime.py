@@ -71,7 +71,7 @@ from rillnode.codecs.keys import SEED_BYTES, Identity
 from rillnode.codecs.noise.handshake import DH_BYTES
 from rillnode.codecs.noise.link import NoiseLink
 from rillnode.codecs.routing.routes import Route
-from rillnode.codecs.words import brought_words
+from rillnode.codecs.words import read_words, reserved_streams
 from rillnode.node.backup import remove_abandoned_copies
 from rillnode.node.client.client import Client
 from rillnode.node.client.lookup import About
@@ -82,7 +82,6 @@ from rillnode.node.config import Config, SharedStore, check_config
 from rillnode.node.entered import Entered
 from rillnode.node.http.console import Console
 from rillnode.node.http.listener import listen_status
-from rillnode.node.installed import reserved_names
 from rillnode.node.iteration import Iteration, kept
 from rillnode.node.keys.files import read_key, read_or_make_key
 from rillnode.node.listening import listen_noise, public_address
@@ -160,11 +159,14 @@ class Node:
         threads: Threads | None = None,
     ) -> None:
         check_config(config)
-        brought_words()  # which reads files the first time: here, and not in an actor's turn
         self.config = config
         self._given_clock = clock
         self._entropy = entropy
-        self._access = Access((table.grant() for table in config.grants), reserved_names())
+        # All words are read here, the first time from files, and not in an actor's turn.
+        for broken in read_words()[1]:
+            extra = {"code": "plugin.broken", **broken._asdict()}
+            logger.warning("words_not_read", extra=extra)
+        self._access = Access((table.grant() for table in config.grants), reserved_streams())
         self._identity = identity or _identity_of(config, entropy)
         self._threads: Threads = threads or SystemThreads(self._on_thread_end)
         self._make_store = make_store or store_maker(

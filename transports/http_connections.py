@@ -32,6 +32,10 @@ _END_OF_HEAD: Final = b"\r\n\r\n"
 _THROWN_BYTES_MAX: Final = 268_435_456
 """What is read and thrown away of a peer that goes on sending while its WebSocket is closed."""
 
+_TAKEN_BYTES_MIN: Final = 65_536
+"""As much of what waits for it a peer has to take in `drain_seconds`, if not all of it: one that
+takes a byte now and then would hold its place for ever. Own choice, 2 kB/s."""
+
 _LINGERING_MAX: Final = 256
 """Connections of one listener whose peers are given time to see why their WebSocket is closed."""
 
@@ -92,11 +96,14 @@ class _LibrarysTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._transport.is_closing():
+            self._connection.written_bytes += len(data)
             self._transport.write(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         if not self._transport.is_closing():
-            self._transport.writelines(list_of_data)
+            pieces = tuple(list_of_data)
+            self._connection.written_bytes += sum(map(len, pieces))
+            self._transport.writelines(pieces)
 
     def write_eof(self) -> None:
         if not self._transport.is_closing():
@@ -130,6 +137,7 @@ class HttpConnection(asyncio.Protocol):
     Attributes:
         host: the peer's host.
         remote: the peer's address.
+        written_bytes: how much was written to it.
         lingers: it is closed as far as others know, and the peer is given time to see that.
         transport: what it is made of.
     """
@@ -145,12 +153,13 @@ class HttpConnection(asyncio.Protocol):
         "_part",
         "_scanner",
         "_tail",
+        "_taken_bytes",
         "_thrown_bytes",
-        "_unread_bytes",
         "host",
         "lingers",
         "remote",
         "transport",
+        "written_bytes",
     )
 
     transport: asyncio.Transport
@@ -170,7 +179,7 @@ class HttpConnection(asyncio.Protocol):
         self._message_bytes_max: int = 0
         self._thrown_bytes: int = 0
         self._moved_at = 0.0
-        self._unread_bytes: int = 0
+        self.written_bytes = self._taken_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand on, if there is room."""
@@ -312,8 +321,8 @@ class HttpConnection(asyncio.Protocol):
         if not self._asked:
             if now - self._moved_at >= limits.handshake_seconds:
                 self.fail(TransportError("http.head_timeout", "no request within the limit"))
-        elif not unread or unread != self._unread_bytes:
-            self._moved_at, self._unread_bytes = now, unread
+        elif not unread or self.written_bytes - unread - self._taken_bytes >= _TAKEN_BYTES_MIN:
+            self._moved_at, self._taken_bytes = now, self.written_bytes - unread
         elif now - self._moved_at >= limits.drain_seconds:
             self.fail(TransportError("link.not_drained", "the peer reads too slowly"))
 

@@ -21,6 +21,7 @@ from urllib.request import urlopen
 import msgspec
 
 from rillnode.actors.jetstream.options import JetStreamOptions
+from rillnode.actors.log.shared.port import unsynced_error
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.events import event_logger
 from rillnode.codecs.limits import ENTRY_BYTES_MAX
@@ -92,8 +93,7 @@ async def check_servers(options: JetStreamOptions, version: str, known: str | No
     reason, is_grave = _judged(options, said)
     if is_grave and options.sync == "always":
         silent = [answer for answer in said if isinstance(answer, str)]
-        raise StoreError(
-            "store.unsynced",
+        raise unsynced_error(
             f"the NATS servers are not known to sync every write ({reason}): {REMEDY}",
             retryable=len(silent) > 0 and reason == "; ".join(silent),
         )

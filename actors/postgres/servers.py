@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import asyncpg
 
-from rillnode.actors.log.shared.port import LogLost, Opened
+from rillnode.actors.log.shared.port import LogLost, Opened, unsynced_error
 from rillnode.codecs.errors import StoreError
 from rillnode.codecs.events import event_logger
 
@@ -185,7 +185,7 @@ class Servers:
             'fsync and synchronous_commit on, and data_sync_retry off, or set sync = "interval"'
         )
         if self.options.sync == "always":
-            raise StoreError("store.unsynced", text, retryable=False)
+            raise unsynced_error(text)
         logger.warning("store_unsynced", extra={"reason": text})
 
 

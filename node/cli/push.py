@@ -6,7 +6,6 @@ import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rillnode.codecs.errors import RequestError, RillnodeError
@@ -17,7 +16,7 @@ from rillnode.node.cli.terminal import Terminal
 if TYPE_CHECKING:
     import asyncio
 
-    from rillnode.codecs.keyed import Headers, Key
+    from rillnode.codecs.keyed import Headers
     from rillnode.node.client import Client, Stream
     from rillnode.node.entry_lines import InputReader
 
@@ -92,8 +91,8 @@ async def push(args: argparse.Namespace, terminal: Terminal) -> None:
         if not args.create:
             await _describe(client, args.name)
         stream = await client.stream(args.name)
-        reader = InputReader(args.format)
-        pusher = _Pusher(stream, _keys(args, reader), headers or None, args.partition)
+        reader = InputReader(args.format, args.key_field or None)
+        pusher = _Pusher(stream, reader, args.entry_key, headers or None, args.partition)
         if terminal.stdin.isatty():
             terminal.message("Type entries; Ctrl-D ends the input.")
         try:
@@ -160,13 +159,15 @@ class _Pusher:
     def __init__(
         self,
         stream: "Stream",
-        key_of: "Callable[[bytes], Key | None]",
+        reader: "InputReader",
+        key: str | None,
         headers: "Headers | None",
         partition: int | None,
     ) -> None:
         self.pushed = 0
         self._stream = stream
-        self._key_of = key_of
+        self._reader = reader
+        self._key = key
         self._headers = headers
         self._partition = partition
         self._window: deque[tuple[int, int, asyncio.Future[int]]] = deque()
@@ -194,7 +195,7 @@ class _Pusher:
     async def add(self, items: Iterator[bytes]) -> None:
         """Push entries; waits while too much is unconfirmed."""
         for data in items:
-            key, headers = self._key_of(data), self._headers
+            key, headers = self._reader.key if self._key is None else self._key, self._headers
             partition = self._partition
             if partition is None:
                 partition = self._stream.partition_of(key)
@@ -225,15 +226,6 @@ class _Pusher:
         extent = self._extents.setdefault(partition, [0, index, index])
         extent[0] += 1
         extent[2] = index
-
-
-def _keys(args: argparse.Namespace, reader: "InputReader") -> "Callable[[bytes], Key | None]":
-    from rillnode.node.entry_lines import key_in
-
-    if not args.key_field:
-        key: str | None = args.entry_key
-        return lambda _: key
-    return partial(key_in, str(args.key_field), reader)
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -334,8 +334,8 @@ class Stream:
         found: list[Entry] = []
         more = True
         while more and len(found) < limit:
-            left = limit - len(found)
-            page = await read_page(self, partition, index, left, until=end, where=where)
+            wanted = Wanted(self._address(partition), partition, index, self.created_at, where)
+            page = await read_page(self._session, wanted, limit - len(found), until=end)
             found += page.entries
             index, more = page.next_index, page.more
         return found
@@ -652,42 +652,31 @@ class Page(NamedTuple):
     more: bool
 
 
-async def read_page(
-    stream: Stream,
-    partition: int,
-    index: int,
-    limit: int,
-    *,
-    until: int = INDEX_MAX,
-    where: str = "",
-) -> Page:
+async def read_page(session: Session, wanted: Wanted, limit: int, *, until: int) -> Page:
     """Ask the node once for entries of a partition, as many as one answer has.
 
     Args:
-        stream: the stream.
-        partition: whose entries.
-        index: the lowest index wanted.
+        session: asks the node.
+        wanted: which entries; those that meet its condition are looked for among some thousand.
         limit: how many entries at most.
         until: the index before which they are.
-        where: only those that meet this condition, of some thousand that the node looks at.
 
     Raises:
         RequestError: the node refused it.
     """
+    partition, index, created_at = wanted.partition, wanted.index, wanted.created_at
     if index >= until:
         return Page([], index, more=False)
-    session = stream._session  # pyright: ignore[reportPrivateUsage]
-    address = stream._address(partition)  # pyright: ignore[reportPrivateUsage]
-    number, created_at = session.next_id(), stream.created_at
+    number = session.next_id()
     request: native.Request
     response: native.BlocksResponse | native.FoundResponse
-    if where:
-        request = native.SearchRequest(number, index, until, limit, where, created_at)
-        response = await session.request(address, request, native.FoundResponse)
+    if wanted.where:
+        request = native.SearchRequest(number, index, until, limit, wanted.where, created_at)
+        response = await session.request(wanted.address, request, native.FoundResponse)
     else:
-        wanted = min(limit, until - index)
-        request = native.ReadRequest(number, index, wanted, READ_BYTES, created_at)
-        response = await session.request(address, request, native.BlocksResponse)
+        most = min(limit, until - index)
+        request = native.ReadRequest(number, index, most, READ_BYTES, created_at)
+        response = await session.request(wanted.address, request, native.BlocksResponse)
     first = max(index, response.first_index)
     end = min(until, response.next_index)
     found: list[Entry] = []

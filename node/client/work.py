@@ -556,7 +556,9 @@ class _Worker:
             self._again = self._loop.call_later(AGAIN_SECONDS, self._subscribe)
             return
         self._error = error
-        self._ready.clear()  # nobody is given what the node gives to others by now
+        # Nobody is given what the node gives to others by now.
+        self._open.difference_update(self._ready)
+        self._ready.clear()
         self._wake.set()
 
     # What is said ----------------------------------------------------------------------------

@@ -5,8 +5,7 @@ A body may hold so many entries that the loop has to turn while they are read.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from aiohttp import web
 
@@ -14,7 +13,7 @@ from rillnode.codecs.errors import RequestError
 from rillnode.codecs.gateway import events
 from rillnode.codecs.gateway.events import Event
 from rillnode.node.client.producer import new_entry
-from rillnode.node.entry_lines import InputReader, key_in
+from rillnode.node.entry_lines import InputReader
 from rillnode.node.http import requests
 
 LINES: Final = ("application/x-ndjson", "application/jsonl")
@@ -43,15 +42,14 @@ async def batches(request: web.Request, bytes_max: int) -> AsyncIterator[list[Ev
     """
     media, body = requests.media_type(request), requests.chunks(request, bytes_max)
     if media in LINES:
-        reader, path = InputReader("json"), request.query.get("key_field")
-        key_of: Any = None if path is None else partial(key_in, path, reader)
+        reader = InputReader("json", request.query.get("key_field"))
         async for chunk in body:
             batch = list[Event]()
             async for at in in_turns(range(0, len(chunk), TURN_BYTES), 1):
                 piece = reader.feed(chunk[at : at + TURN_BYTES])
-                batch += [Event(one, {}, key_of and key_of(one)) for one in piece]
+                batch += [Event(one, {}, reader.key) for one in piece]
             yield batch
-        yield [Event(one, {}, key_of and key_of(one)) for one in reader.finish()]
+        yield [Event(one, {}, reader.key) for one in reader.finish()]
         return
     ours = media in (events.STRUCTURED, events.BATCH)
     if media.startswith(("multipart/", "application/cloudevents")) and not ours:

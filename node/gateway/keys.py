@@ -39,8 +39,7 @@ class Keys:
     def __init__(
         self, names: dict[str, str], secret: bytes, seconds: float, streams: StreamContext
     ) -> None:
-        self.names = names
-        self.seconds = seconds
+        self.names, self.seconds = names, seconds
         self._seal = AESGCM(hmac.digest(secret, b"rillnode gateway tickets", "sha256"))
         self._access, self._clock, self._entropy = streams.access, streams.clock, streams.entropy
         self._renewed: dict[str, int] = {}

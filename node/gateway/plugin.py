@@ -164,7 +164,7 @@ class Gateway(PlugIn):
             given = {} if text == "start" else read_position(text, chosen, stream.created_at)
             position = {one: given.get(one, 0) for one in chosen}
         where = Where(query["where"]).text if "where" in query else ""
-        return Asked(asker, stream, position, len(info) if partition is None else 0, where)
+        return Asked(asker, session, stream, position, len(info) if partition is None else 0, where)
 
     # Pushing ---------------------------------------------------------------------------------
 
@@ -230,11 +230,9 @@ class Gateway(PlugIn):
         for partition in position:
             end, more = ends.get(partition, INDEX_MAX), True
             while more and len(found) < limit and size < HELD_BYTES and looks < LOOKS_MAX:
-                index, left = position[partition], limit - len(found)
-                page = await read_page(
-                    asked.stream, partition, index, left, until=end, where=asked.where
-                )
-                looks += bool(asked.where) and page.next_index > index
+                wanted, left = asked.wanted(partition), limit - len(found)
+                page = await read_page(asked.session, wanted, left, until=end)
+                looks += bool(asked.where) and page.next_index > wanted.index
                 position[partition], more = page.next_index, page.more
                 size += sum(len(entry.data) for entry in page.entries)
                 found += page.entries
@@ -275,8 +273,7 @@ class Gateway(PlugIn):
     async def indexes(self, request: web.Request) -> web.Response:
         """GET /streams/{name}/indexes/{client}."""
         client_id, asked = requests.segment(request, 4), await self._asked(request, by_ticket=False)
-        client = Client(self._core.session(asked.asker.principal))
-        load = partial(client.get_index, client_id, asked.stream.name)
+        load = partial(Client(asked.session).get_index, client_id, asked.stream.name)
         saved = {one: await load(partition=one) for one in asked.position}
         position = {one: index for one, index in saved.items() if index is not None}
         return json_answer({"position": asked._replace(position=position).text})
@@ -287,7 +284,7 @@ class Gateway(PlugIn):
         kind, text = dict[str, str | int], 'Send {"position": "17"}, or "0:17,1:4" for several'
         body = await requests.json_body(request, kind, text)
         self._keys.check(asked.asker)  # a body takes its time
-        client, stream = Client(self._core.session(asked.asker.principal)), asked.stream
+        client, stream = Client(asked.session), asked.stream
         position = read_position(str(body.get("position")), asked.position, stream.created_at)
         save = partial(client.set_index, client_id, stream.name, created_at=stream.created_at)
         for one, index in position.items():

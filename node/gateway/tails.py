@@ -48,6 +48,7 @@ class Asked(NamedTuple):
     """
 
     asker: Asker
+    session: Session
     stream: Stream
     position: dict[int, int]
     partitions: int
@@ -58,6 +59,12 @@ class Asked(NamedTuple):
         """The position; plain, where it is understood which the only partition is."""
         return position_text(self.position, self.stream.created_at, plain=self.partitions <= 1)
 
+    def wanted(self, partition: int) -> Wanted:
+        """What is to be read of a partition."""
+        window = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(self.position))
+        address, index = stream_address(self.stream.name, partition), self.position[partition]
+        return Wanted(address, partition, index, self.stream.created_at, self.where, window)
+
 
 class Tail:
     """One tail, which `session` follows, and whose position moves on with what is written."""
@@ -66,12 +73,9 @@ class Tail:
         self._asked, self._keys = asked, keys
         # Refuses, if its reader may not go on.
         self._check = partial(keys.check_right, asked.asker, "pull", asked.stream.name)
-        window = max(CREDIT_BYTES_MIN, CREDIT_BYTES // len(asked.position))
         self.follower = Follower()
-        for one, index in asked.position.items():
-            address = stream_address(asked.stream.name, one)
-            wanted = Wanted(address, one, index, asked.stream.created_at, asked.where, window)
-            self.follower.follow(session, wanted)
+        for one in asked.position:
+            self.follower.follow(session, asked.wanted(one))
 
     def changed(self, change: object) -> None:
         """Look whether it may go on; a reader of a stream that has grown comes again."""

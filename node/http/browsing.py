@@ -15,8 +15,9 @@ from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import CodecError, RequestError
 from rillnode.codecs.times import milliseconds_of
 from rillnode.codecs.where import Where
+from rillnode.node.entry_lines import line_formatter
 from rillnode.node.http.answers import HEADERS, number_of, time_of
-from rillnode.node.http.entries import entry_line, entry_row
+from rillnode.node.http.entries import entry_row
 from rillnode.node.http.streams import ENTRIES_MAX, Streams
 
 LOOK_ENTRIES: Final = 500
@@ -33,6 +34,8 @@ LINES_SECONDS_MAX: Final = 300.0
 """How long a client may take to read them."""
 
 TEXT_CHARS_MAX: Final = 1_024
+
+_line: Final = line_formatter("json")
 
 
 class Filter:
@@ -155,7 +158,7 @@ async def lines(
         told = list[bytes]()
         async for entry, matches in wanted.each(found):
             if matches:
-                told.append(entry_line(entry))
+                told.append(_line(entry))
             if len(told) == limit:
                 break
         block = b"".join(told)

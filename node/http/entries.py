@@ -3,8 +3,6 @@
 from codecs import utf_8_decode
 from typing import Any, Final
 
-import msgspec
-
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.keyed import told
 from rillnode.node.entry_lines import json_text
@@ -36,27 +34,8 @@ def entry_row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def entry_line(entry: Entry) -> bytes:
-    """One entry as a line of JSON with all of its data, under `json`, `text` or `base64`."""
-    form, text = _decoded(entry, whole=True)
-    data: dict[str, Any]
-    if form == "json":
-        data = {"json": msgspec.Raw(json_text(entry.data) or b"")}
-    else:
-        data = {"base64": entry.data} if text is None else {"text": text}
-    line = {
-        "partition": entry.partition,
-        "index": entry.index,
-        "received_at": entry.received_at,
-        "kind": entry.kind.name.lower(),
-        **data,
-        **told(entry.key, entry.headers),
-    }
-    return msgspec.json.encode(line) + b"\n"
-
-
-def _decoded(entry: Entry, *, whole: bool = False) -> tuple[str, str | None]:
-    cut = entry.data if whole else entry.data[:PREVIEW_BYTES]
+def _decoded(entry: Entry) -> tuple[str, str | None]:
+    cut = entry.data[:PREVIEW_BYTES]
     try:
         # A cut through a character is no reason to show none.
         text, _ = utf_8_decode(cut, "strict", len(cut) == len(entry.data))

@@ -5,9 +5,6 @@ from typing import Final
 from rillnode.codecs.words import Words
 
 WORDS: Final = Words(
-    steps={
-        "store.unsynced": "`rillnode doctor -c FILE` asks every server of [store] by itself",
-    },
     event_steps={
         "store_refused": "`rillnode doctor -c FILE` asks every server of [store] by itself",
     },

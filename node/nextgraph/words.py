@@ -10,4 +10,5 @@ WORDS: Final = Words(
     },
     principals={"nextgraph": Kind("[0-9a-f]{64}", "HEX (64)")},
     addresses=("nextgraph", "nextgraph/*"),
+    streams=("nextgraph",),
 )

@@ -5,14 +5,15 @@ The names of attributes are those of its conventions for messaging, which are st
 `Node(..., given={"telemetry": OpenTelemetryTracer(provider)})` to the node that it embeds.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 import rillnode
@@ -24,6 +25,9 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.30.0"
 
 EXPORT_SECONDS_MAX: Final = 5.0
 """How long one hand-over to the collector may take; so long a node waits at its stop."""
+
+LAST_SECONDS: Final = 0.3
+"""So long a node waits at its stop for a collector that has not taken what it was sent last."""
 
 QUEUE_SPANS_MAX: Final = 2_048
 """Spans that wait for the collector; what comes when so many do is dropped."""
@@ -99,6 +103,33 @@ class OpenTelemetryTracer:
         return OpenTelemetrySpan(span)
 
 
+class _Exporter(SpanExporter):
+    """An exporter that knows whether the collector has taken what it was sent last.
+
+    Attributes:
+        failed: it has not.
+    """
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self.failed = False
+        self._exporter = exporter
+        self._ended = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Hand spans over; none once it was shut down."""
+        if self._ended:
+            return SpanExportResult.FAILURE
+        result = self._exporter.export(spans)
+        self.failed = result is not SpanExportResult.SUCCESS
+        return result
+
+    def shutdown(self) -> None:
+        """End a pause before another try, and try nothing more; harmless when repeated."""
+        if not self._ended:
+            self._ended = True
+            self._exporter.shutdown()
+
+
 def exporting(config: Config) -> tuple[OpenTelemetryTracer, Callable[[], None]]:
     """What takes a node's spans and hands them to its collector, and what ends that.
 
@@ -115,9 +146,18 @@ def exporting(config: Config) -> tuple[OpenTelemetryTracer, Callable[[], None]]:
     sampler = ParentBased(TraceIdRatioBased(table.sample_ratio))
     provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
     endpoint = table.endpoint.rstrip("/") + "/v1/traces"
-    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_SECONDS_MAX)
+    exporter = _Exporter(OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_SECONDS_MAX))
     provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=QUEUE_SPANS_MAX))
-    return OpenTelemetryTracer(provider), provider.shutdown
+
+    def close() -> None:
+        # In a thread that nobody waits for: a request that has no answer goes on until its time is
+        # over, and the SDK would wait for it.
+        ending = threading.Thread(target=provider.shutdown, daemon=True)
+        ending.start()
+        ending.join(LAST_SECONDS if exporter.failed else EXPORT_SECONDS_MAX)
+        exporter.shutdown()
+
+    return OpenTelemetryTracer(provider), close
 
 
 def _context(parent: Span | str) -> trace.SpanContext:

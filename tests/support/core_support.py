@@ -46,7 +46,7 @@ from rillnode.codecs.errors import RillnodeError
 from rillnode.codecs.group_address import GROUP_PREFIX
 from rillnode.codecs.routing import stream as ockam, stream_admin
 from rillnode.codecs.routing.routes import WireMessage, local
-from rillnode.node.installed import reserved_names
+from rillnode.codecs.words import reserved_streams
 
 Request = native.Request | ockam.Request | stream_admin.AdminRequest
 
@@ -96,7 +96,7 @@ class Core:
         self.system = system
         self.clock = clock
         self.router = Router(system)
-        self.access = Access(reserved=reserved_names())
+        self.access = Access(reserved=reserved_streams())
         self.holds = Holds()
         self.store = MemoryLogStore(
             complete=self._complete,

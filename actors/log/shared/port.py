@@ -190,6 +190,10 @@ def unreachable(reason: str) -> StoreError:
     """The answer to what could not be stored, or asked, for too long."""
     return StoreError(
         "store.unreachable",
-        f"the servers of the log do not answer ({reason}): it is tried again; check them with "
-        "`rillnode doctor`",
+        f"the servers of the log do not answer ({reason}): it is tried again",
     )
+
+
+def unsynced_error(text: str, *, retryable: bool = False) -> StoreError:
+    """The refusal of servers that lose what they confirm; the text says what is to be set."""
+    return StoreError("store.unsynced", text, retryable=retryable)

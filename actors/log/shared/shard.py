@@ -312,9 +312,15 @@ class Shard:
         self.writes.is_open, self._opening = False, None
         async with self._door:
             await self._put_aside(error)
+        if error.code == "store.trimmed":
+            # A snapshot may reach what is kept: whoever can wait for that does.
+            self.follows.fail(error)
+            self.writes.end_sent(error)
+            self._open_again()
+            return
         self._stop(error)
-        if error.code in ("store.differs", "store.failed", "store.trimmed"):
-            # It is made anew, or a snapshot may reach what is kept.
+        if error.code in ("store.differs", "store.failed"):
+            # It is made anew.
             self._loop.call_later(REOPEN_SECONDS, self._open_again)
 
     def _on_health(self, health: StoreHealth) -> None:

@@ -403,6 +403,14 @@ class Writing:
         """End what is known to be in the log: the view does not carry it out."""
         self._end([frame for frame in self._sent.values() if frame.copies], error)
 
+    def end_sent(self, error: StoreError) -> None:
+        """End what was sent, as nobody knows whether it is carried out; what was not waits on."""
+        sent = list(self._sent.values())
+        for frame in sent:
+            self._waiters += frame.waiters
+            frame.waiters = ()
+        self._end(sent, error)
+
     def clear_refusal(self) -> None:
         """Take writes again, where the view is well."""
         if self.refusal is not None and self._reader.failed is None:

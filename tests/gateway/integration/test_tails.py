@@ -1,7 +1,9 @@
 """Tails: server-sent events of a running node, tickets, and when they end."""
 
 import asyncio
+import dataclasses
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ from msgspec.structs import replace
 
 from coroutines import handed_by
 from gateway_support import KEYS, Caller, Site, gateway_config, grant, place, served
-from rillnode.node.gateway import tails
+from rillnode.node.gateway import plugin, tails
 from rillnode.node.gateway.config import GatewayListener
 from rillnode.node.gateway.plugin import Gateway
+from rillnode.transports.links import HTTP_LIMITS
+from rillnode.transports.web_server import listen_web
 
 site = handed_by(served, of=gateway_config)
 
@@ -295,6 +299,31 @@ def test_tails_are_counted(tmp_path: Path) -> None:
             assert refused.refusal == (429, "gateway.busy")
             assert refused.headers["Retry-After"] == "1"
             assert (await site.reader.get("/streams/s")).status == 200
+
+    served(gateway_config(tmp_path, tails_max=1), test)
+
+
+def test_a_reader_that_takes_next_to_nothing_does_not_keep_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = dataclasses.replace(HTTP_LIMITS, drain_seconds=0.5, sweep_seconds=0.05)
+    monkeypatch.setattr(plugin, "listen_web", partial(listen_web, limits=limits))
+
+    async def test(site: Site) -> None:
+        stream = await site.node.stream("s")
+        await stream.push_many([b"x" * 100_000] * 240)
+        host, port = site.base.removeprefix("http://").split(":")
+        key = "\r\n".join(f"{name}: {value}" for name, value in site.reader.headers().items())
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1_024)
+        writer.write(f"GET /streams/s/tail?from=0 HTTP/1.1\r\nHost: x\r\n{key}\r\n\r\n".encode())
+        await reader.readline()
+        async with asyncio.timeout(30.0):
+            while _open(site):
+                await reader.read(1)
+                await asyncio.sleep(0.01)
+        async with site.reader.tail("s?from=0") as tail:
+            assert (await tail.next()).data["index"] == 0
+        writer.transport.abort()
 
     served(gateway_config(tmp_path, tails_max=1), test)
 

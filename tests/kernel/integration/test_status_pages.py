@@ -21,6 +21,7 @@ from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.errors import ConfigError, TransportError
 from rillnode.node.config import Config, HttpListener, MetricsTable
 from rillnode.node.config.listener_tables import ApiKeyTable
+from rillnode.node.entry_lines import line_formatter
 from rillnode.node.http import requests
 from rillnode.node.http.events import READERS_MAX
 from rillnode.node.http.listener import PATHS
@@ -402,6 +403,9 @@ async def test_entries_are_looked_through_either_way(
     assert len(lines) == 100
     assert lines[0]["json"] == {"mag": 0, "n": 2_000}
     assert (lines[0]["index"], lines[0]["key"], lines[0]["kind"]) == (2_000, "k0", "bytes")
+    # As the command line and the HTTP door have them.
+    (entry,) = await stream.pull(lines[0]["index"], 1)
+    assert lines[0] == json.loads(line_formatter("json")(entry))
 
 
 async def test_large_entries_are_looked_through_backwards(

@@ -11,13 +11,22 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from command_line import call, lines
 from nodes import CLIENT, at_own_ports, connect_to, node_config
 from rillnode.codecs.dead_letters import DeadLetter
 from rillnode.codecs.errors import JobLate, QueueError, QueueStopped, RillnodeError
-from rillnode.node.client import Client, Job, TakenBack, WorkQueue, connect_blocking
+from rillnode.node.client import (
+    Client,
+    Job,
+    TakenBack,
+    WorkQueue,
+    connect,
+    connect_blocking,
+)
 from rillnode.node.client.stream import Stream
+from rillnode.node.config import GrantTable
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.proxy import Proxy
@@ -241,6 +250,54 @@ def test_a_removed_stream_ends_the_work(tmp_path: Path, caplog: pytest.LogCaptur
 
     asyncio.run(run())
     assert "bad_delivery" not in caplog.text  # nobody waits for what is taken out of the store
+
+
+@pytest.mark.parametrize("code", ["queue.revoked", "stream.removed", "link.closed"])
+async def test_a_worker_that_has_failed_for_good_keeps_no_job_and_nobody_waiting(
+    tmp_path: Path, code: str
+) -> None:
+    async with (
+        Node(node_config(tmp_path)) as node,
+        Proxy(node.addresses()["noise"]) as proxy,
+        asyncio.timeout(30.0),
+    ):
+        url = f"noise://{proxy.address}"
+        client = await connect(url, identity=CLIENT, node_identity=node.identity, reconnect=False)
+        stream = await filled(client, 4, partitions=1)
+        busy = stream.work("q", in_flight=4, visibility_seconds=3_600.0)
+        held = await busy.next()
+        assert "4 in flight" in repr(busy)
+        idle = stream.work("q", visibility_seconds=3_600.0)
+        waiting = [asyncio.create_task(idle.next()) for _ in range(2)]
+        while not idle._worker.joined:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.01)
+        match code:
+            case "queue.revoked":
+                left = GrantTable(who=f"noise:{CLIENT.public_hex}", streams="s", may=("pull",))
+                node.reload(replace(node.config, grants=(left,)))
+            case "stream.removed":
+                await node.client.remove("jobs")
+            case _:
+                proxy.cut()
+        for wait in waiting:
+            with pytest.raises(RillnodeError) as caught:
+                await wait
+            assert caught.value.code == code
+        for queue in (busy, idle):  # though three jobs have waited at the first of them
+            with pytest.raises(RillnodeError) as caught:
+                await queue.next()
+            assert caught.value.code == code
+        assert "1 in flight" in repr(busy)
+        with pytest.raises(RillnodeError):
+            await held.done()
+        # Long before their time is over all that it had is another's.
+        if code != "stream.removed":
+            async with (await node.client.stream("jobs")).work("q") as other:
+                jobs = [await other.next() for _ in range(4)]
+            assert {job.index for job in jobs} == {0, 1, 2, 3}
+        await busy.stop()
+        await idle.stop()
+        await client.close()
 
 
 async def test_a_node_that_starts_again_knows_what_is_with_workers(tmp_path: Path) -> None:

@@ -145,3 +145,14 @@ def test_steps_for_what_a_plug_in_alone_tells_of_stand_in_its_room() -> None:
     assert {*EVENT_STEPS} <= named
     codes = set(re.findall(r'"([a-z]+\.[a-z_]+)"', "\n".join(kernel.values())))
     assert {*NEXT_STEPS} <= codes | {code.partition(".")[0] for code in codes}
+
+
+@pytest.mark.check
+def test_no_plug_in_says_what_to_do_about_what_others_tell_of_too() -> None:
+    every = sources()
+    for room in PLUG_INS:
+        said = re.findall(r'"([a-z]+\.[a-z_]+)": ', every.get(f"node/{room}/words.py", ""))
+        for path, source in every.items():
+            if room not in path.split("/")[1:-1]:
+                also = {code for code in said if f'"{code}"' in source}
+                assert not also, f"{path} tells of {also}, for which the words of {room} have steps"

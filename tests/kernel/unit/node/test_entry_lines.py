@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import BinaryIO
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -171,6 +172,25 @@ def test_empty_lines_are_counted_and_passed_over() -> None:
     ]
     assert reader.line == 7
     assert read("lines", b"\n\na\n") == [b"", b"", b"a"]
+
+
+def test_a_line_is_decoded_once_though_its_key_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+    decode = msgspec.json.decode
+
+    def counted(line: bytes) -> object:
+        decoded.append(line)
+        return decode(line)
+
+    monkeypatch.setattr("msgspec.json.decode", counted)
+    lines = [b'{"a":{"b":"one"}}', b'{"a":{"b":[2]}}', b'{"a":2}']
+    reader = InputReader("json", "a.b")
+    found = [(entry, reader.key) for entry in reader.feed(b"\n".join(lines))]
+    assert found == [(lines[0], "one"), (lines[1], b"[2]")]
+    with pytest.raises(RillnodeError, match=r"line 3 of the input: no field a\.b") as caught:
+        list(reader.finish())
+    assert caught.value.code == "input.key"
+    assert decoded == lines
 
 
 @pytest.mark.parametrize("order", ["le", "be"])

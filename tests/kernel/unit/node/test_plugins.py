@@ -49,7 +49,6 @@ VERBS = "rillnode.verbs"
 ENGINES = "rillnode.engines"
 WAYS = "rillnode.ways"
 SERVING = "rillnode.serving"
-RESERVED = "rillnode.reserved"
 
 
 def forget() -> None:
@@ -317,21 +316,6 @@ def test_an_engine_that_is_none_is_told_of(points: list[EntryPoint]) -> None:
         with pytest.raises(ConfigError, match="is not the table of this engine") as caught:
             parse_config(f'name = "a"\n[store]\nengine = "{name}"', Path("node.toml"))
         assert caught.value.code == "plugin.broken"
-
-
-def test_names_of_streams_may_be_reserved_for_what_brings_them(
-    tmp_path: Path, points: list[EntryPoint]
-) -> None:
-    points.append(EntryPoint("weather", "nowhere", RESERVED))
-
-    async def run() -> None:
-        async with Node(Config.embedded(tmp_path)) as node:
-            await node.client.stream("weather")
-            with pytest.raises(RequestError) as caught:
-                await node.client.stream("weather/berlin")
-            assert caught.value.code == "stream.unknown"
-
-    asyncio.run(run())
 
 
 def test_a_broken_verb_stops_no_other(

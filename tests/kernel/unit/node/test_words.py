@@ -17,7 +17,7 @@ from rillnode.actors.core.access import Access
 from rillnode.codecs import next_steps, words
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.next_steps import NEXT_STEPS, every_step, next_step, step_after, step_of
-from rillnode.codecs.words import GROUP, Kind, Words, brought_words
+from rillnode.codecs.words import GROUP, Kind, Words, brought_words, read_words
 from rillnode.node.config import (
     Config,
     GrantTable,
@@ -35,6 +35,7 @@ WEATHER = Words(
         "stream.unknown": "is the kernel's",
     },
     addresses=("weather", "weather/*"),
+    streams=("weather",),
     principals={
         "wmo": Kind("[0-9]{5}", "N"),
         "who": Kind("[a-z]*", "NAME", proved=False),
@@ -46,7 +47,7 @@ OTHER = "is no Words"
 
 
 def forget() -> None:
-    brought_words.cache_clear()
+    read_words.cache_clear()
     next_steps._brought_steps.cache_clear()  # pyright: ignore[reportPrivateUsage]
     next_steps._brought_event_steps.cache_clear()  # pyright: ignore[reportPrivateUsage]
     addresses._reserved.cache_clear()  # pyright: ignore[reportPrivateUsage]
@@ -58,6 +59,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     """What the installed packages say."""
     there = [
         EntryPoint("a", "nowhere_at_all.words:WORDS", GROUP),
+        EntryPoint("deleted", "rillnode.node.deleted_room.words:WORDS", GROUP),
         EntryPoint("b", f"{__name__}:NOTHING", GROUP),
         EntryPoint("c", f"{__name__}:OTHER", GROUP),
         EntryPoint("weather", f"{__name__}:WEATHER", GROUP),
@@ -72,8 +74,37 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     forget()
 
 
-def test_what_is_broken_costs_nobody_else_anything() -> None:
+async def test_what_is_broken_costs_nobody_else_anything_and_is_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert brought_words() == (WEATHER,)
+    async with Node(Config.embedded(tmp_path)):
+        pass
+    told = [one for one in caplog.records if one.msg == "words_not_read"]
+    assert [(vars(one)["plug_in"], vars(one)["reason"]) for one in told] == [
+        ("a", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("b", f"AttributeError: module '{__name__}' has no attribute 'NOTHING'"),
+        ("c", f"TypeError: {__name__}:OTHER is no Words"),
+    ]
+    for one in told:
+        assert (one.levelname, vars(one)["code"]) == ("WARNING", "plugin.broken")
+        assert "update or remove that package" in one.getMessage()
+
+
+def test_a_package_is_named_whose_words_raise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hail.py").write_text("raise ValueError('planted')", "utf-8")
+    about = tmp_path / "rillnode_hail-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: rillnode-hail\nVersion: 1\n", "utf-8")
+    (about / "entry_points.txt").write_text(f"[{GROUP}]\nhail = hail:WORDS\n", "utf-8")
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    forget()
+    words, broken = read_words()
+    assert broken == (("hail", "rillnode-hail", "ValueError: planted"),)
+    assert words
 
 
 def test_a_plug_in_brings_steps_for_its_codes_and_events() -> None:
@@ -100,6 +131,14 @@ def test_a_plug_in_has_addresses_that_no_application_takes() -> None:
         assert caught.value.code == "address.reserved", address
     for address in ("weathers", "my/weather", "snow"):
         addresses.check_address(address)
+
+
+async def test_nobody_makes_streams_of_the_names_of_a_plug_in(tmp_path: Path) -> None:
+    async with Node(Config.embedded(tmp_path)) as node:
+        await node.client.stream("weather")
+        with pytest.raises(RequestError) as caught:
+            await node.client.stream("weather/berlin")
+        assert caught.value.code == "stream.unknown"
 
 
 def test_they_are_read_once_and_only_if_somebody_asks(points: list[EntryPoint]) -> None:

@@ -28,6 +28,8 @@ class Handler(asyncio.Protocol):
         self.calls: list[object] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
         self.calls.append("made")
 
     def data_received(self, data: bytes) -> None:
@@ -59,6 +61,9 @@ class Socket(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self.unread
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.unread += len(data)
 
     def is_closing(self) -> bool:
         return not self.open
@@ -130,18 +135,32 @@ def test_a_head_counts_wherever_it_is_cut(cut: int) -> None:
     assert socket.open
 
 
-def test_who_does_not_read_is_closed_and_who_reads_slowly_is_not() -> None:
+def test_who_takes_next_to_nothing_is_closed_and_who_reads_slowly_is_not() -> None:
     bench = Bench()
-    stuck, slow = bench.connect(), bench.connect()
-    for socket in (stuck, slow):
+    by_rate = {0: bench.connect(), 1_000: bench.connect(), 3_000: bench.connect()}
+    for socket, handler in zip(by_rate.values(), bench.handlers, strict=True):
         socket.connection.data_received(HEAD)
-        socket.unread = 100_000
+        handler.transport.writelines([bytes(50_000), bytes(50_000)])
     for _ in range(100):
         bench.clock.advance(1.0)
-        slow.unread -= 100
-    assert not stuck.open
-    assert slow.open
-    assert bench.connections.counters == {"link.not_drained": 1}
+        for (rate, socket), handler in zip(by_rate.items(), bench.handlers, strict=True):
+            socket.unread -= rate
+            handler.transport.write(bytes(rate))  # an answer without end, such as a tail
+    assert [socket.open for socket in by_rate.values()] == [False, False, True]
+    assert bench.connections.counters == {"link.not_drained": 2}
+
+
+def test_a_small_answer_may_be_taken_slowly_and_a_large_one_in_parts() -> None:
+    bench = Bench()
+    small, large = bench.connect(), bench.connect()
+    for socket, handler, size in ((small, 0, 5_000), (large, 1, 900_000)):
+        socket.connection.data_received(HEAD)
+        bench.handlers[handler].transport.write(bytes(size))
+    for _ in range(300):
+        bench.clock.advance(1.0)
+        small.unread = max(0, small.unread - 200)
+        large.unread -= 3_000
+    assert (small.open, large.open, large.unread) == (True, True, 0)
 
 
 def test_the_oldest_silent_one_makes_room() -> None:

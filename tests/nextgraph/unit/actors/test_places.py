@@ -5,7 +5,7 @@ import pytest
 from rillnode.actors.log.shared.placement import CATALOGUE, Placement
 from rillnode.actors.nextgraph.names import place_of, topic_stream
 from rillnode.actors.nextgraph.records import name_of
-from rillnode.node.installed import reserved_names
+from rillnode.codecs.words import reserved_streams
 
 OVERLAY, ONE, OTHER = b"\x11" * 32, b"\x22" * 32, b"\x33" * 32
 
@@ -57,4 +57,4 @@ def test_overlays_are_spread() -> None:
 
 
 def test_nobody_makes_a_stream_of_these_names() -> None:
-    assert topic_stream(OVERLAY, ONE).startswith(reserved_names())
+    assert topic_stream(OVERLAY, ONE).startswith(reserved_streams())

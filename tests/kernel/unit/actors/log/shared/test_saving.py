@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from coroutines import handed_by
+from rillnode.actors.log import Append
+from rillnode.codecs.entries import pack_body
 from shared_nodes import (
     Cluster,
     Node,
+    code,
     name_in,
     refused,
     snapshots_of,
@@ -69,6 +72,47 @@ async def test_a_node_that_lacks_what_was_trimmed_takes_a_snapshot(
     await other.fresh(log)
     assert await other.texts(log) == await one.texts(log)
     assert len(await other.texts(log)) == 200
+
+
+async def test_a_node_that_has_fallen_behind_a_trim_has_what_it_has_not_sent_wait_for_a_snapshot(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = cluster.node("1", snapshot_bytes=2_000)
+    log = await one.stream(name_in(1))
+    other = cluster.node("2", frames_max=2)
+    await other.fresh(log)
+    read, reads = other.log.read, asyncio.Event()
+
+    async def late(*asked: Any) -> Any:
+        await reads.wait()
+        return await read(*asked)
+
+    def begin(text: bytes) -> "asyncio.Task[Append]":
+        return other.begin(Append(log=log, count=1, body=pack_body([text]), received_at=1))
+
+    monkeypatch.setattr(other.log, "read", late)
+    await one.push(log, b"first")
+    sent, waiting = list[Any](), list[Any]()
+    fresh = [asyncio.create_task(other.fresh(log))]  # as of the first frame
+    for number in range(5):
+        (sent if number < 2 else waiting).append(begin(b"%d" % number))
+        await asyncio.sleep(0.01)
+    fresh.append(asyncio.create_task(other.fresh(log)))
+    before = other.shard(log).follows.handed
+    while cluster.servers.shards[1].trimmed <= before:
+        await one.push(log, b"entry")
+        await asyncio.sleep(0.002)
+    assert not any(task.done() for task in (*sent, *waiting, *fresh))
+    reads.set()
+    for append in await asyncio.gather(*sent):  # which may be in the log
+        assert (append.error.code, append.error.retryable) == ("store.trimmed", True)
+    assert [code(append) for append in await asyncio.gather(*waiting)] == [""] * 3
+    await asyncio.wait_for(asyncio.gather(*fresh), 30.0)
+    assert code(await other.push(log, b"5")) == ""
+    await one.fresh(log)
+    texts = await one.texts(log)
+    assert await other.texts(log) == texts
+    assert sorted(text for text in texts if text.isdigit()) == [b"%d" % n for n in range(6)]
 
 
 async def test_a_snapshot_is_made_where_somebody_has_trimmed_what_none_has(
