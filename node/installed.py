@@ -54,6 +54,9 @@ ENGINES: Final = "rillnode.engines"
 OWN_ENGINE: Final = "rocksdb"
 """The engine beside these: a store of a node's own, which no package brings."""
 
+SCENARIOS: Final = "rillnode.scenarios"
+"""Tables of scenarios: subclasses of `rillnode.node.simulated.tables.SimulatedTable`."""
+
 ENTRIES: Final = "rillnode.entries"
 """What tables are told of entries of a kind: subclasses of `rillnode.node.entries.EntryReader`."""
 

@@ -13,6 +13,7 @@ from rillnode.actors.log.shared.applying import ApplyFrame
 from rillnode.actors.log.shared.memory_view import MemoryView
 from rillnode.actors.log.shared.snapshots import Snapshots
 from rillnode.actors.log.shared.writing import Writing
+from rillnode.node.ockam.simulation.table import OckamClients
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
     LOG_KINDS,
@@ -28,9 +29,8 @@ SCENARIO: Final = load_scenario(Path(__file__).parents[2] / "configs/sim-shared.
 
 NATIVE: Final = replace(
     SCENARIO,
-    clients=ClientsTable(
-        producers=4, followers=4, consumers=2, readers=3, ockam_users=3, examiners=0
-    ),
+    clients=ClientsTable(producers=4, followers=4, consumers=2, readers=3, examiners=0),
+    tables=(OckamClients(users=3),),
 )
 """Without clients of other software, which take most of the time."""
 
@@ -60,6 +60,7 @@ def test_each_fault_of_the_log_happens_and_breaks_no_rule(kind: FaultKind) -> No
         messages=40,
         seconds=8.0,
         clients=clients,
+        tables=(OckamClients(),),
         fault=faults,
         random_faults=RandomFaults(),
     )
@@ -108,8 +109,8 @@ def test_a_run_comes_to_snapshots_and_to_trimmed_logs_and_shows_what_a_log_says(
 
 @pytest.mark.long
 def test_limits_hold_for_streams_that_come_to_hand_after_their_node_has_started() -> None:
-    clients = replace(SCENARIO.clients, examiners=2, examined=1.0, streamr_users=0)
-    scenario = replace(SCENARIO, messages=240, clients=replace(clients, nextgraph_users=0))
+    clients = replace(SCENARIO.clients, examiners=2, examined=1.0)
+    scenario = replace(SCENARIO, messages=240, clients=clients, tables=NATIVE.tables)
     assert Run(scenario, 18).run().violations == []
 
 

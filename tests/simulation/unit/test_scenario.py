@@ -6,6 +6,8 @@ import pytest
 
 from each_row import each_row
 from rillnode.codecs.errors import ConfigError
+from rillnode.node.ockam.simulation.table import OckamClients
+from rillnode.node.overlay.simulation.table import SharedOverlay
 from rillnode.node.simulation.scenario import Scenario, load_scenario, parse_scenario
 
 FILE = Path("/scenarios/churn.toml")
@@ -25,7 +27,7 @@ def test_paths_are_relative_to_the_file() -> None:
     [
         ("nodes = 0", "nodes"),
         ("nodes = 1_000_000", "nodes"),
-        ('mode = "dream"', "mode"),
+        ("model = true", "model"),
         ("node = 3", "node"),
         ("[network]\nloss = 1.5", "loss"),
         ("[clients]\npayload_bytes = 1", "payload_bytes"),
@@ -34,22 +36,23 @@ def test_paths_are_relative_to_the_file() -> None:
         ('[[fault]]\nkind = "kill"\nnodes = ["../x"]', "nodes"),
         ('seconds = 9.0\n[[fault]]\nkind = "kill"\nat_seconds = 9.5', "at_seconds"),
         ('[latency]\nmodel = "csv"', "latency.file"),
-        ('mode = "model"\nnodes = 4\ndegree = 4', "degree"),
-        ('mode = "model"\nnodes = 4\ndegree = 1', "degree"),
-        ('mode = "model"\nnodes = 100_000\ndegree = 5_000', "degree"),
-        ('mode = "model"\nnodes = 100_000\nmessages = 1_000_000', "messages"),
+        ("nodes = 4\n[model]\ndegree = 4", "model.degree"),
+        ("nodes = 4\n[model]\ndegree = 1", "model.degree"),
+        ("nodes = 100_000\n[model]\ndegree = 5_000", "model.degree"),
+        ("nodes = 100_000\nmessages = 1_000_000\n[model]", "messages"),
+        ("[model]\n[ockam]", "ockam: it needs nodes"),
         ("processing_ms = inf", "processing_ms"),
         ("nodes = 5_000", "nodes"),
         ("[random_faults]\ncount = 1\nkinds = []", "random_faults.kinds"),
-        ("overlay = true\nnodes = 1", "nodes"),
-        ("overlay = true\ndegree = 1", "degree"),
-        ("overlay = true\nstorage_nodes = 9\n[random_faults]\ncount = 1", "storage_nodes"),
-        ("overlay = true\nstorage_nodes = 1", "storage_nodes"),
-        ('overlay = true\n[[fault]]\nkind = "kill"\nnodes = ["n3"]', "n3"),
+        ("nodes = 1\n[overlay]", "nodes"),
+        ("[overlay]\nstorage_nodes = 9\n[random_faults]\ncount = 1", "overlay.storage_nodes"),
+        ("[overlay]\nstorage_nodes = 1", "overlay.storage_nodes"),
+        ('[overlay]\n[store]\nengine = "shared"', "store.engine: with `.overlay.`"),
+        ('[overlay]\n[[fault]]\nkind = "kill"\nnodes = ["n3"]', "n3"),
         ('[[fault]]\nkind = "kill"\nnodes = ["tracker"]', "tracker"),
         ("nodes = [", "TOML"),
         ("messages = 100_000_000", "messages"),
-        ("degree = 4\nnodes = 4_000\nmessages = 100_000", "messages"),
+        ("nodes = 4_000\nmessages = 100_000\n[overlay]", "messages"),
         ("seconds = 1e12", "seconds"),
         ("[network]\nloss = 1.0", "loss"),
         ("[clients]\nproducers = 1_000_000", "producers"),
@@ -76,7 +79,11 @@ def test_what_cannot_be_is_refused_with_its_key(text: str, named: str) -> None:
         ("[network]\nloss = 1.5", "toml:2: network.loss: 1.5: expected a number from 0 to 0.9"),
         ('[[fault]]\nkind = "meteor"', 'fault[0].kind: \'meteor\': expected one of "actor", '),
         ("[[fault]]\ncount = 2", "churn.toml:1: fault[0].kind: missing; expected one of "),
-        ("\nnodes = 4\noverlay = true\ndegree = 1", "churn.toml:4: degree: a tracker takes 2 to "),
+        ("\n[overlay]\ndegree = 1", "churn.toml:3: overlay.degree: 1: expected a whole number"),
+        ("[overlay]\n\ndegre = 1", "toml:3: overlay.degre: unknown key; did you mean degree?"),
+        ("\n[overlai]", "churn.toml:2: overlai: unknown key; did you mean overlay?"),
+        ("[syslog]", "; plug-ins that are not installed yet may have other tables"),
+        ("overlay = true", "churn.toml:1: overlay: True: expected a table"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_told_with_its_line_and_what_could_be(text: str, told: str) -> None:
@@ -85,10 +92,12 @@ def test_what_cannot_be_is_told_with_its_line_and_what_could_be(text: str, told:
     assert told in str(refused.value)
 
 
-def test_who_gives_a_degree_means_an_overlay() -> None:
-    assert parse_scenario("nodes = 8\ndegree = 3", FILE).spreads
-    assert not parse_scenario("nodes = 8\ndegree = 3\noverlay = false", FILE).spreads
-    assert not parse_scenario("nodes = 8", FILE).overlay
+def test_a_scenario_has_the_plug_ins_whose_tables_it_has() -> None:
+    shared = parse_scenario("[overlay]\ndegree = 3\n[ockam]\ntcp_users = 2", FILE)
+    assert shared.tables == (OckamClients(tcp_users=2), SharedOverlay(degree=3))
+    assert (shared.spreads, shared.degree) == (True, 3)
+    assert not parse_scenario("[overlay]\n[random_faults]\ncount = 1", FILE).spreads
+    assert not parse_scenario("nodes = 8", FILE).spreads
 
 
 def test_a_file_that_is_not_there() -> None:
