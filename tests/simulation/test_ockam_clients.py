@@ -3,24 +3,9 @@
 from collections import Counter
 
 from rillnode.node.ockam.simulation.channel_users import ChannelUser
-from rillnode.node.ockam.simulation.table import OckamClients
 from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
-from rillnode.node.overlay.simulation.table import SharedOverlay
 from rillnode.node.simulation.run import Run
-from rillnode.node.simulation.scenario import DiskTable, RandomFaults, Scenario
 from simulated_ockam import SCENARIO
-
-
-def test_no_rule_is_broken_in_an_overlay() -> None:
-    scenario = Scenario(
-        nodes=3,
-        messages=20,
-        seconds=8.0,
-        disk=DiskTable(store="memory"),
-        random_faults=RandomFaults(count=2),
-        tables=(OckamClients(tcp_users=2, channel_users=2), SharedOverlay(degree=2)),
-    )
-    assert Run(scenario, 1).run().violations == []
 
 
 def test_all_of_them_push_and_pull_in_every_dialect_and_at_either_end() -> None:

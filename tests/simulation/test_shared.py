@@ -1,5 +1,6 @@
 """Nodes that keep their streams in one log: no rule is broken, and what breaks one is found."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -23,12 +24,15 @@ from rillnode.node.simulation.scenario import (
     RandomFaults,
     Scenario,
     load_scenario,
+    parse_scenario,
 )
 
-SCENARIO: Final = load_scenario(Path(__file__).parents[2] / "configs/sim-shared.toml")
+FILE: Final = Path(__file__).parents[2] / "configs/sim-shared.toml"
+
+OF_PLUG_INS: Final = re.compile(r"^\[(ockam|nextgraph|streamr)\]\n(.+\n)+", re.MULTILINE)
 
 NATIVE: Final = replace(
-    SCENARIO,
+    parse_scenario(OF_PLUG_INS.sub("", FILE.read_text("utf-8")), FILE),
     clients=ClientsTable(producers=4, followers=4, consumers=2, readers=3, examiners=0),
     tables=(OckamClients(users=3),),
 )
@@ -41,14 +45,14 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 @pytest.mark.needs("nextgraph")
 def test_no_rule_is_broken() -> None:
-    assert Run(replace(SCENARIO, messages=40, seconds=8.0), 0).run().violations == []
+    assert Run(replace(load_scenario(FILE), messages=40, seconds=8.0), 0).run().violations == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_no_rule_is_broken_by_many_seeds(first: int) -> None:
     for seed in range(first, first + 20):
-        assert Run(SCENARIO, seed).run().violations == [], f"seed {seed}"
+        assert Run(load_scenario(FILE), seed).run().violations == [], f"seed {seed}"
 
 
 @pytest.mark.parametrize("kind", LOG_KINDS)
@@ -109,8 +113,9 @@ def test_a_run_comes_to_snapshots_and_to_trimmed_logs_and_shows_what_a_log_says(
 
 @pytest.mark.long
 def test_limits_hold_for_streams_that_come_to_hand_after_their_node_has_started() -> None:
-    clients = replace(SCENARIO.clients, examiners=2, examined=1.0)
-    scenario = replace(SCENARIO, messages=240, clients=clients, tables=NATIVE.tables)
+    whole = load_scenario(FILE)
+    clients = replace(whole.clients, examiners=2, examined=1.0)
+    scenario = replace(whole, messages=240, clients=clients, tables=NATIVE.tables)
     assert Run(scenario, 18).run().violations == []
 
 
@@ -173,7 +178,7 @@ def times_not_put_in_order(patch: pytest.MonkeyPatch) -> None:
         pytest.param(
             times_not_put_in_order,
             {"no-progress"},
-            SCENARIO,
+            load_scenario(FILE),
             marks=[pytest.mark.needs("nextgraph"), pytest.mark.long],
         ),
     ],

@@ -114,7 +114,7 @@ def test_a_plug_in_that_is_not_there_is_named() -> None:
         Run(SMALL, 1)
 
 
-@pytest.mark.needs("nextgraph")
+@pytest.mark.needs("nextgraph", "overlay")
 def test_our_own_take_part() -> None:
     tables = (load_table(SCENARIOS, name, SimulatedTable)() for name in installed(SCENARIOS))
     names = {type(one).__name__ for one in Run(replace(SMALL, tables=(*tables,)), 1).parts}

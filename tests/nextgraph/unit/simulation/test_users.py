@@ -3,22 +3,9 @@
 from rillnode.node.nextgraph.simulation.table import NextgraphClients
 from rillnode.node.nextgraph.simulation.things import Held
 from rillnode.node.nextgraph.simulation.users import NextgraphUser
-from rillnode.node.overlay.simulation.table import SharedOverlay
 from rillnode.node.simulation.run import Run
-from rillnode.node.simulation.scenario import DiskTable, FaultTable, RandomFaults, Scenario
+from rillnode.node.simulation.scenario import DiskTable, FaultTable, Scenario
 from simulated_nextgraph import SCENARIO
-
-
-def test_no_rule_is_broken_in_an_overlay() -> None:
-    scenario = Scenario(
-        nodes=3,
-        messages=20,
-        seconds=8.0,
-        disk=DiskTable(store="memory"),
-        random_faults=RandomFaults(count=2),
-        tables=(NextgraphClients(users=4), SharedOverlay(degree=2)),
-    )
-    assert Run(scenario, 1).run().violations == []
 
 
 def test_nothing_is_promised_of_a_node_whose_disk_is_lost() -> None:
