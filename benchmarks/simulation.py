@@ -28,6 +28,7 @@ from rich.table import Table
 
 from benchmarks import simulation_flood
 from benchmarks.simulation_flood import DELAY_SECONDS, Flood, host_name
+from rillnode.node.overlay.simulation.table import SharedOverlay
 from rillnode.node.simulated.history import History
 from rillnode.node.simulation.interpreter import deterministic_interpreter, one_by_one
 from rillnode.node.simulation.latency import ConstantLatency
@@ -35,7 +36,13 @@ from rillnode.node.simulation.loop import ProcessLoop, Scheduler
 from rillnode.node.simulation.model import propagate
 from rillnode.node.simulation.network import Network
 from rillnode.node.simulation.run import Run
-from rillnode.node.simulation.scenario import DiskTable, NetworkTable, Scenario, load_scenario
+from rillnode.node.simulation.scenario import (
+    DiskTable,
+    ModelTable,
+    NetworkTable,
+    Scenario,
+    load_scenario,
+)
 from rillnode.node.simulation.spreading import Spreading
 from rillnode.testing import Network as Application
 
@@ -77,7 +84,7 @@ def _seeds(file: str, seeds: int) -> Found:
 def _model(nodes: int, messages: int) -> Found:
     """Flooding without any protocol, building the overlay included."""
     began = time.process_time()
-    found = propagate(Scenario(mode="model", nodes=nodes, messages=messages), seed=0)
+    found = propagate(Scenario(model=ModelTable(), nodes=nodes, messages=messages), seed=0)
     return {"copies/s": found.copies / (time.process_time() - began)}
 
 
@@ -96,14 +103,22 @@ def _nodes(count: int) -> Found:
         return {"s": time.process_time() - began, "kB/node": size / 1e3}
 
 
+def _sharing(nodes: int, messages: int) -> Scenario:
+    return Scenario(
+        nodes=nodes,
+        messages=messages,
+        seconds=1.0,
+        disk=DiskTable(sync_ms=0.0),
+        tables=(SharedOverlay(),),
+    )
+
+
 def _formed(count: int) -> Found:
     """Real nodes whose overlay of degree 4 has formed: what they cost with their links."""
-    disk = DiskTable(sync_ms=0.0)
-    Spreading(Scenario(overlay=True, nodes=3, messages=1, seconds=1.0, disk=disk), 1).run()
+    Spreading(_sharing(3, 1), 1).run()
     gc.collect()
     before = _resident_bytes()
-    scenario = Scenario(overlay=True, nodes=count, messages=1, seconds=1.0, disk=disk)
-    spreading = Spreading(scenario, 1)
+    spreading = Spreading(_sharing(count, 1), 1)
     spreading.run()
     if spreading.problems:
         raise RuntimeError(spreading.problems[0])
@@ -114,10 +129,7 @@ def _formed(count: int) -> Found:
 
 def _overlay(nodes: int, messages: int, burst: int) -> Found:
     """Real nodes that form an overlay of degree 4 and flood messages over it."""
-    scenario = Scenario(
-        overlay=True, nodes=nodes, messages=messages, seconds=1.0, disk=DiskTable(sync_ms=0.0)
-    )
-    spreading = Spreading(scenario, 1, burst=burst)
+    spreading = Spreading(_sharing(nodes, messages), 1, burst=burst)
     found = spreading.run()
     if spreading.problems:
         raise RuntimeError(spreading.problems[0])
@@ -159,7 +171,7 @@ def _rate(counted: dict[str, float]) -> Found:
 def _cases(quick: bool, python: str | None) -> Iterator[_Case]:
     for path in sorted(_CONFIGS.glob("sim-*.toml")):
         scenario = load_scenario(path)
-        if scenario.mode == "protocol" and not scenario.overlay:
+        if scenario.model is None and scenario.sharing is None:
             yield _Case("seeds", path.stem, partial(_seeds, path.name, 2 if quick else 20))
     for nodes, messages in ((2_048, 100), (8_192, 20), (100_000, 10)):
         if not quick or nodes < 10_000:

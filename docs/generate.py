@@ -25,7 +25,7 @@ from rillnode.node.config.describe import Key, Table, tables, toml_value
 from rillnode.node.config.file_type import table_type
 from rillnode.node.http.console import COMMANDS
 from rillnode.node.http.listener import PATHS
-from rillnode.node.installed import TABLES, installed, load
+from rillnode.node.installed import SCENARIOS, TABLES, installed, load
 from rillnode.node.metrics import every_metric
 
 # The planted mistakes lie with the tests, those of a plug-in in its folder.
@@ -416,7 +416,8 @@ def simulation_page() -> str:
         import_module(f"rillnode.node.simulation.{name}")
         for name in ("faults", "invariants", "scenario")
     )
-    parts = [_MADE, _SIMULATION_INTRO, *_described_tables(tables(scenario.Scenario))]
+    whole = scenario.file_type(*installed(SCENARIOS))
+    parts = [_MADE, _SIMULATION_INTRO, *_described_tables(tables(whole))]
     parts.append("\n## Faults\n\n| kind | what happens |\n|---|---|\n")
     parts += [f"| `{kind}` | {text} |\n" for kind, text in faults.KINDS.items()]
     parts.append('\nThe last four need `engine = "shared"` in `[store]`.\n')

@@ -7,10 +7,12 @@ from functools import lru_cache
 from importlib import metadata
 from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from rillnode.codecs.errors import ConfigError
+
+T = TypeVar("T")
 
 PACKAGE: Final = "rillnode"
 
@@ -45,6 +47,9 @@ ENGINES: Final = "rillnode.engines"
 
 OWN_ENGINE: Final = "rocksdb"
 """The engine beside these: a store of a node's own, which no package brings."""
+
+SCENARIOS: Final = "rillnode.scenarios"
+"""Tables of scenarios: subclasses of `rillnode.node.simulated.tables.SimulatedTable`."""
 
 ENTRIES: Final = "rillnode.entries"
 """What tables are told of entries of a kind: subclasses of `rillnode.node.entries.EntryReader`."""
@@ -114,6 +119,20 @@ def load(group: str, name: str, table: str = "") -> Any:
             "of rillnode run `make setup`"
         )
         raise ConfigError("plugin.broken", text, key=table) from error
+
+
+def load_table(group: str, name: str, base: type[T]) -> type[T]:
+    """Import the type of a table, which is below `base` and says its name as `table`.
+
+    Raises:
+        ConfigError: as `load`; `plugin.broken`, it is not the type of this table.
+    """
+    kind = load(group, name, name)
+    fits = isinstance(kind, type) and issubclass(kind, base)
+    if not fits or getattr(kind, "table", "") != name:
+        text = f"[{name}]: {installed(group)[name].value} is not the type of this table"
+        raise ConfigError("plugin.broken", text, key=name)
+    return cast("type[T]", kind)
 
 
 def needs_extra(extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:

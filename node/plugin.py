@@ -291,8 +291,9 @@ class PlugIn:
 
     Attributes:
         metrics: the metrics that it adds to the node's; `samples` has the values of all of them.
-        simulated: makes its part of a simulated run, as `module:name`, which the simulation alone
-            imports: a `MakePart` of `node/simulated/part.py`.
+        simulated: makes its part of a simulated run whose scenario has a table of its, as
+            `module:name`, which the simulation alone imports: a `MakePart` of
+            `node/simulated/part.py`.
     """
 
     metrics: ClassVar[Sequence[Described]] = ()

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.events import event_logger
 from rillnode.node.config import Config
 from rillnode.node.installed import PLUG_INS, installed, load
@@ -105,24 +104,6 @@ def every_plug_in() -> Iterator[type[PlugIn]]:
     """
     for name in installed(PLUG_INS):
         yield plug_in_of(name)
-
-
-def usable_plug_ins() -> tuple[list[type[PlugIn]], list[ConfigError]]:
-    """Those of them whose extras are installed, and what the others lack.
-
-    Raises:
-        ConfigError: as `load` of `rillnode.node.installed`, but for `plugin.extra`.
-    """
-    usable: list[type[PlugIn]] = []
-    lacking: list[ConfigError] = []
-    for name in installed(PLUG_INS):
-        try:
-            usable.append(plug_in_of(name))
-        except ConfigError as error:
-            if error.code != "plugin.extra":
-                raise
-            lacking.append(error)
-    return usable, lacking
 
 
 def asked_plug_ins(config: Config, given: Iterable[str] = ()) -> dict[str, str]:

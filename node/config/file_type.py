@@ -11,20 +11,16 @@ from rillnode.node.config.docstrings import descriptions_of, summary_of
 from rillnode.node.config.plug_in_table import PlugInTable
 from rillnode.node.config.store_tables import SharedStore, StoreTable
 from rillnode.node.config.tables import KernelTables
-from rillnode.node.installed import ENGINES, OWN_ENGINE, TABLES, installed, load
+from rillnode.node.installed import ENGINES, OWN_ENGINE, TABLES, installed, load, load_table
 
 
 def table_type(name: str) -> type[PlugInTable]:
     """The type of a table that a package has named.
 
     Raises:
-        ConfigError: as `load` of `rillnode.node.installed`; `plugin.broken`, it is of no table.
+        ConfigError: as `load_table` of `rillnode.node.installed`.
     """
-    kind = load(TABLES, name, name)
-    if not (isinstance(kind, type) and issubclass(kind, PlugInTable) and kind.table == name):
-        text = f"[{name}]: {installed(TABLES)[name].value} is not the type of this table"
-        raise ConfigError("plugin.broken", text, key=name)
-    return kind
+    return load_table(TABLES, name, PlugInTable)
 
 
 def store_type(engine: str) -> type[StoreTable]:

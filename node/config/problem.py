@@ -78,7 +78,12 @@ def _items(value: Any) -> list[Any]:
 
 
 def problem_of(
-    error: ValidationError, tree: Mapping[str, Any], root: inspect.Type, *, at: KeyPath = ()
+    error: ValidationError,
+    tree: Mapping[str, Any],
+    root: inspect.Type,
+    *,
+    at: KeyPath = (),
+    group: str = TABLES,
 ) -> Problem:
     """Say in the words of the configuration what msgspec says of JSON.
 
@@ -87,6 +92,7 @@ def problem_of(
         tree: the values of the whole file.
         root: the type of the whole file.
         at: where the value is that it was given.
+        group: as of `unknown_key`.
     """
     failed = _FAILED_AT.match(str(error))
     said, place = (failed[1], failed[2] or "") if failed else (str(error), "")
@@ -94,7 +100,7 @@ def problem_of(
     path = (*at, *(parse_path(place) if place else ()))
     named = _QUOTED.findall(said)
     if "unknown field" in said:
-        return unknown_key(path, named[-1], root)
+        return unknown_key(path, named[-1], root, group)
     if "missing required field" in said:
         path = (*path, named[-1])
         return Problem(path, "config.missing", f"missing; expected {expected(type_at(path, root))}")
@@ -109,17 +115,19 @@ def problem_of(
     return Problem(path, "config.value", f"{shown}expected {wanted}")
 
 
-def unknown_key(table: KeyPath, key: str, root: inspect.Type) -> Problem:
-    """That a table has no such key, and which it has."""
+def unknown_key(table: KeyPath, key: str, root: inspect.Type, group: str = TABLES) -> Problem:
+    """That a table has no such key, and which it has; a file has the tables of a group, too."""
     kind = bare(type_at(table, root))
     if isinstance(kind, inspect.StructType) and (why := getattr(kind.cls, "unfit", {}).get(key)):
         return Problem((*table, key), "config.unknown_key", f"no key of such a table: {why}")
     allowed = keys_at(table, root)
     if not table:
-        allowed += sorted(installed(TABLES).keys() - {*allowed})
+        allowed += sorted(installed(group).keys() - {*allowed})
     close = get_close_matches(key, allowed, n=1) or [
         one for one in allowed if key.startswith(f"{one}_") or one.startswith(f"{key}_")
     ]
     meant = f"did you mean {close[0]}? " if close else ""
     text = f"unknown key; {meant}allowed: {', '.join(allowed)}" if allowed else "unknown key"
+    if not table:
+        text += "; plug-ins that are not installed yet may have other tables"
     return Problem((*table, key), "config.unknown_key", text)

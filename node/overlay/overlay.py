@@ -55,7 +55,7 @@ _SEED_BYTES: Final = 16
 class Overlay(PlugIn):
     """The plug-in of `[tracker]`, `[overlay]` and `[streamr_network]`; idle without them."""
 
-    simulated = "rillnode.node.overlay.simulation.shared_stream:shared_stream"
+    simulated = "rillnode.node.overlay.simulation.shared_stream:SharedStream"
 
     _context: OverlayContext | None = None
     _tracker: Cell | None = None

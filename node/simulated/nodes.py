@@ -17,9 +17,6 @@ from rillnode.node.config.file_type import table_type
 
 NOISE_PORT: Final = 4_100
 
-TRACKER: Final = "tracker"
-"""The node that forms an overlay."""
-
 SHARED_STREAM: Final = "events"
 """The stream of nodes that all have the same."""
 

@@ -1,50 +1,17 @@
 """Declares what plug-ins add to simulated runs, and what they are given for it.
 
 A plug-in names the maker of its part in `PlugIn.simulated`; the simulation alone imports it, and
-calls it anew for each run.
+calls it anew for each run of a scenario that has a table of the plug-in's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from rillnode.node.config import Config
 from rillnode.node.simulated.history import History, LogContents
 from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.tables import Scenario
 from rillnode.node.simulated.world import Machine, NodeMachine, World
-
-
-class Scenario(Protocol):
-    """The scenario of a run, as far as parts look at it."""
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes have clients: `n0`, `n1` and so on."""
-        ...
-
-    @property
-    def partitions(self) -> int:
-        """Partitions of each stream."""
-        ...
-
-    @property
-    def overlay(self) -> bool:
-        """Whether nodes share one stream over an overlay."""
-        ...
-
-    @property
-    def degree(self) -> int:
-        """Neighbours of each node in the overlay."""
-        ...
-
-    @property
-    def storage_nodes(self) -> int:
-        """How many nodes of the overlay keep streams for others."""
-        ...
-
-    def clients_named(self, kind: str) -> Sequence[str]:
-        """The names of the clients of a kind, which `[clients]` has so many of."""
-        ...
-
 
 Cast = Callable[[Machine, str, int], Program]
 """Makes a client: its machine, the node that it talks to, its number among those of its kind."""
@@ -58,7 +25,7 @@ class SimulatedPart(Protocol):
         return config
 
     def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Cast]:
-        """Makers of the plug-in's clients, by their kinds as `[clients]` of a scenario has them.
+        """Makers of the plug-in's clients, by the prefixes of the table's `kinds`.
 
         Args:
             share: what all clients have in common.
@@ -75,8 +42,8 @@ class SimulatedPart(Protocol):
         return
 
 
-MakePart = Callable[[Scenario, World, History], SimulatedPart | None]
-"""Makes a plug-in's part of a run, in a world that is empty still; None: it has none."""
+MakePart = Callable[[Any, Scenario, World, History], SimulatedPart]
+"""Makes a plug-in's part of a run, of its table in the scenario, in a world that is empty still."""
 
 
 @runtime_checkable

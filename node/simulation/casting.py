@@ -5,8 +5,7 @@ from itertools import count
 from pkgutil import resolve_name
 from typing import Final
 
-from rillnode.codecs.errors import ConfigError
-from rillnode.node.plugins import usable_plug_ins
+from rillnode.node.plugins import plug_in_of
 from rillnode.node.simulated import world as simulated
 from rillnode.node.simulated.history import History
 from rillnode.node.simulated.part import Cast, MakePart, SharedNodes, SimulatedPart
@@ -24,33 +23,22 @@ NAMED_PART: Final = 0.3
 """How many producers number their entries themselves, by a name."""
 
 
-def clients_count(scenario: Scenario) -> int:
-    """How many programs there are."""
-    return sum(len(scenario.clients_named(kind)) for kind in _kinds(scenario))
-
-
-def _kinds(scenario: Scenario) -> list[str]:
-    return [*PREFIXES, *scenario.clients.others]
-
-
 def shared_nodes_of(parts: Sequence[SimulatedPart]) -> SharedNodes | None:
     """The part that adds the nodes; None: each has streams of its own, or a log that all share."""
     return next((one for one in parts if isinstance(one, SharedNodes)), None)
 
 
 def parts_of(scenario: Scenario, world: World, history: History) -> list[SimulatedPart]:
-    """What plug-ins add to a run of a scenario; those add nothing whose extras are missing.
+    """What plug-ins add to a run of a scenario, each for its table.
 
     Raises:
-        ConfigError: nobody has an overlay.
+        ConfigError: as `plug_in_of`.
     """
-    usable, _ = usable_plug_ins()
-    makers: list[MakePart] = [resolve_name(one.simulated) for one in usable if one.simulated]
-    made = [make(scenario, world, history) for make in makers]
-    parts = [one for one in made if one is not None]
-    if scenario.overlay and shared_nodes_of(parts) is None:
-        raise _nobody_has("overlay: no plug-in has one")
-    return parts
+    made: list[SimulatedPart] = []
+    for table in scenario.tables:
+        make: MakePart = resolve_name(plug_in_of(table.plug_in, table.table).simulated)
+        made.append(make(table, scenario, world, history))
+    return made
 
 
 def cast(
@@ -71,35 +59,23 @@ def cast(
 
     Returns:
         The programs by name.
-
-    Raises:
-        ConfigError: nobody has clients of a kind.
     """
     makers = _makers(scenario, share, names)
     for part in parts:
         makers.update(part.clients(share, names))
     chance = world.network.random("whether it is examined").random()
-    left_out = () if chance < scenario.clients.examined else ("examiners",)
+    left_out = () if chance < scenario.clients.examined else ("e",)
     places = count(len(world.nodes))
     found: dict[str, Program] = {}
-    for kind in _kinds(scenario):
-        if kind not in makers and scenario.clients_named(kind):
-            raise _nobody_has(f"clients: no plug-in has clients that are called {kind!r}")
-        for number, name in enumerate(scenario.clients_named(kind)):
+    for kind, total in scenario.clients_by_kind().items():
+        for number in range(total):
             place = next(places)
             if kind in left_out:
                 continue  # and its place stays empty, so that nobody else's changes
-            machine = world.add_machine(name, place)
+            machine = world.add_machine(f"{kind}{number}", place)
             node = names[number % len(names)]
             found[machine.name] = makers[kind](machine, node, number)
     return found
-
-
-def _nobody_has(text: str) -> ConfigError:
-    """Say so, and which plug-ins might have it, were their extras installed."""
-    _, lacking = usable_plug_ins()
-    code = "plugin.extra" if lacking else "scenario.value"
-    return ConfigError(code, "; ".join((text, *(error.text for error in lacking))))
 
 
 def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str, Cast]:
@@ -118,7 +94,7 @@ def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str,
     def plain(kind: Callable[[Share, simulated.Machine, str], Program]) -> Cast:
         return lambda machine, node, _: kind(share, machine, node)
 
-    return {
+    made = {
         "producers": producer,
         "followers": plain(Follower),
         "consumers": plain(Consumer),
@@ -129,6 +105,7 @@ def _makers(scenario: Scenario, share: Share, names: Sequence[str]) -> dict[str,
         "workers": lambda machine, node, _: Worker(share, machine, node, jobs),
         "members": lambda machine, node, _: Member(share, machine, node, group),
     }
+    return {PREFIXES[kind]: make for kind, make in made.items()}
 
 
 def _spread(total: int, parts: int) -> list[int]:

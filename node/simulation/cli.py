@@ -135,7 +135,7 @@ def _run_each(
 
 def _check_faults(scenario: "Scenario", chosen: Sequence[int] | None) -> None:
     """Without this a run that was to repeat another one would go well for want of faults."""
-    count = scenario.faults_count if scenario.mode == "protocol" else 0
+    count = scenario.faults_count if scenario.model is None else 0
     last = max(chosen or (), default=-1)
     if last >= count:
         has = f"the scenario has {count}, numbered from 0" if count else "the scenario has none"
@@ -217,7 +217,7 @@ def _run_spreading(
     problems: list[str] = []
     first: Propagation | None = None
     for seed in _progress(chosen, terminal):
-        if scenario.overlay and scenario.mode == "protocol":
+        if scenario.model is None:
             from rillnode.node.simulation.spreading import Spreading
 
             spreading = Spreading(scenario, seed)

@@ -12,7 +12,7 @@ from rillnode.node.simulation.faults import Fault
 from rillnode.node.simulation.invariants import RULES
 from rillnode.node.simulation.model import Propagation, model_summary
 from rillnode.node.simulation.results import Result, flat
-from rillnode.node.simulation.scenario import Scenario
+from rillnode.node.simulation.scenario import Scenario, ScenarioKeys
 
 _PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -33,9 +33,9 @@ summary {{ cursor: pointer }} .broken {{ color: #d1495b }} .kept {{ color: #2e8b
 
 _HOSTS: Final = (
     "Hosts are called by what runs there: n nodes; p producers, f followers, s slow readers, "
-    "c consumers, m members of groups, k workers, r readers, a callers, o users of Ockam's "
-    "protocols and e examiners, which try what they may not, each the client of the node that its "
-    "number, counted around, names. The checker reads all logs at the end."
+    "c consumers, m members of groups, k workers, r readers, a callers, e examiners, which try "
+    "what they may not, and other letters clients in plug-ins' protocols. Each uses the node that "
+    "its number, counted around, names. The checker reads all logs at the end."
 )
 
 
@@ -73,7 +73,7 @@ def html_report(
     rules = [
         (rule, "broken" if rule in broken else "kept", text)
         for rule, text in RULES.items()
-        if scenario.overlay or not rule.startswith("overlay-")
+        if scenario.sharing is not None or not rule.startswith("overlay-")
     ]
     parts += [
         _section("Figures", _figures(document)),
@@ -105,7 +105,7 @@ def model_report(
         problems: what went wrong, of all seeds.
     """
     scenario, figures = found.scenario, model_summary(documents)
-    if scenario.mode == "model":
+    if scenario.model is not None:
         how = (
             "Every node handed on the first copy that reached it to all but the one it came from. "
             "There was no protocol, and nothing queued; the overlay is a random regular graph."
@@ -183,7 +183,9 @@ def _figures(document: Mapping[str, Any]) -> str:
 
 
 def _scenario(scenario: Scenario) -> str:
-    text = msgspec.json.format(msgspec.json.encode(scenario, enc_hook=str)).decode()
+    shown = {name: getattr(scenario, name) for name in ScenarioKeys.__struct_fields__}
+    shown |= {one.table: one for one in scenario.tables}
+    text = msgspec.json.format(msgspec.json.encode(shown, enc_hook=str)).decode()
     return _section("Scenario", _folded("With all defaults", f"<pre>{escape(text)}</pre>"))
 
 

@@ -11,7 +11,7 @@ from rillnode.codecs.errors import RillnodeError
 from rillnode.node.simulated.history import History
 from rillnode.node.simulated.nodes import SHARED_STREAM, examined_config
 from rillnode.node.simulated.programs import Program, Share
-from rillnode.node.simulation.casting import cast, clients_count, parts_of, shared_nodes_of
+from rillnode.node.simulation.casting import cast, parts_of, shared_nodes_of
 from rillnode.node.simulation.clients.examiner import Examiner
 from rillnode.node.simulation.ending import end_streams
 from rillnode.node.simulation.faults import Fault, Injector, draw_faults
@@ -58,7 +58,8 @@ class Run:
     def __init__(self, scenario: Scenario, seed: int, *, only: Sequence[int] | None = None) -> None:
         self.scenario = scenario
         self.seed = seed
-        hosts = scenario.nodes + scenario.overlay + clients_count(scenario)
+        clients = sum(scenario.clients_by_kind().values())
+        hosts = scenario.nodes + len(scenario.more_nodes) + clients
         servers_place, hosts = hosts, hosts + scenario.is_shared
         latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
         self.world = World(
@@ -74,7 +75,7 @@ class Run:
         self.history = History(lambda: scheduler.now)
         self.world.network.on_sent.append(WireAudit(self.history).sent)
         self.world.network.on_delivered.append(self.history.delivered)
-        self.history.shared = scenario.overlay
+        self.history.shared = scenario.sharing is not None
         self.parts = parts_of(scenario, self.world, self.history)
         self.programs: dict[str, Program]
         self._shared = shared_nodes_of(self.parts)
@@ -130,14 +131,13 @@ class Run:
                 world.add_node(name, number, examined_config(name))
         else:
             self._shared.add_nodes(examined_config)
-        clients = self.scenario.clients
         for name in names:
             machine = world.nodes[name]
             config = machine.config
             for part in self.parts:
                 config = part.configured(config)
             machine.config = world.with_files(config)
-        if clients.callers or clients.channel_users:
+        if self.scenario.clients.callers or any(one.needs_peers for one in self.scenario.tables):
             for name, following in zip(names, islice(cycle(names), 1, None), strict=False):
                 if name != following:
                     machine = world.nodes[name]

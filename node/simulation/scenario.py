@@ -1,16 +1,17 @@
 """A scenario: what `rillnode sim run` simulates, as the tables of its TOML file.
 
-A key's description is its line under "Attributes". Both modes share the first keys: `model` floods
-messages over an overlay without any protocol, `protocol` runs real nodes and real clients.
+A key's description is its line under "Attributes". Plug-ins have tables of their own in it: see
+`rillnode.node.simulated.tables`.
 """
 
 import re
 import tomllib
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
 import msgspec
-from msgspec import Meta, Struct, field, inspect
+from msgspec import Meta, Struct, defstruct, field, inspect
 
 from rillnode.actors.engine.faults import When
 from rillnode.codecs.errors import ConfigError
@@ -18,18 +19,14 @@ from rillnode.node.config.kinds import Count, Seconds
 from rillnode.node.config.lines import key_lines, line_of
 from rillnode.node.config.paths import KeyPath, format_path, parse_path
 from rillnode.node.config.problem import problem_of
-from rillnode.node.simulated.nodes import TRACKER
+from rillnode.node.installed import SCENARIOS, installed, load_table
+from rillnode.node.simulated.tables import SharingTable, SimulatedTable, Some, Whole
 from rillnode.node.simulation.failing_actors import classes_named
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
-Whole = Annotated[int, Meta(ge=0, le=10_000)]
-Some = Annotated[int, Meta(ge=1, le=10_000)]
 Messages = Annotated[int, Meta(ge=1, le=10_000_000)]
 Span = Annotated[float, Meta(gt=0, le=1e6)]
-
-DEGREE_MAX: Final = 64
-"""Neighbours of a node in an overlay: as many as a tracker takes."""
 
 MODEL_NODES_MAX: Final = 100_000
 MODEL_LINKS_MAX: Final = 5_000_000
@@ -81,18 +78,15 @@ PREFIXES: Final = {
     "slow_readers": "s",
     "readers": "r",
     "callers": "a",
-    "ockam_users": "o",
     "examiners": "e",
-    "ockam_tcp_users": "t",
-    "channel_users": "x",
-    "nextgraph_users": "g",
-    "streamr_users": "w",
     "workers": "k",
     "members": "m",
 }
-"""Kinds of clients, as a scenario names them, and the first letters of their names. A new kind goes
-to the end: a client's place in the latency model is its number among all. Clients of `others` are
-called by their kind, as `syslog_senders-0`."""
+"""Kinds of clients in `[clients]`, and the first letters of their names. A new kind goes to the
+end: a client's place in the latency model is its number among all."""
+
+LAST_KINDS: Final = ("e", "k", "m")
+"""Those that have their places behind the clients of plug-ins."""
 
 
 class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -175,7 +169,9 @@ class StoreTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The clients of the nodes, spread over nodes and partitions in turn.
+    """The native clients of the nodes, spread over nodes and partitions in turn.
+
+    Clients in other protocols are in the tables of their plug-ins.
 
     Attributes:
         producers: Clients that push.
@@ -188,20 +184,13 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
         readers: Clients that pull ranges anywhere in the log.
         callers: Clients that send messages along routes through several nodes, and use their
             services.
-        ockam_users: Clients that push, pull and save indexes with Ockam's stream protocols.
         examiners: Clients that try what they are not granted, pass for others, and trim, remove,
             limit and follow streams of their own.
         examined: Share of the seeds that have these, as they take a third of a small run's time.
-        ockam_tcp_users: The same as `ockam_users`, over plain Ockam TCP, in either dialect.
-        channel_users: The same through secure channels, with the node or its peer.
-        nextgraph_users: Clients of the `nextgraph` listener that write one document for each node.
-        streamr_users: Clients of the `streamr` listener that publish signed messages, follow, ask
-            for resends and make streams.
         workers: Workers of a queue of their stream, which say of each job that it is done, or is to
             be given again, or is rejected, or nothing. In half of the runs entries have keys, whose
             order the queue keeps.
         members: Members of a group that share their stream.
-        others: How many of each kind that other plug-ins have, by the kind's name.
     """
 
     producers: Whole = 2
@@ -213,16 +202,10 @@ class ClientsTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     slow_readers: Whole = 0
     readers: Whole = 1
     callers: Whole = 0
-    ockam_users: Whole = 1
     examiners: Whole = 1
     examined: Chance = 1.0
-    ockam_tcp_users: Whole = 0
-    channel_users: Whole = 0
-    nextgraph_users: Whole = 0
-    streamr_users: Whole = 0
     workers: Whole = 0
     members: Whole = 0
-    others: dict[str, Whole] = field(default_factory=dict[str, int])
 
 
 class FaultTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -262,24 +245,31 @@ class RandomFaults(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True
     kinds: tuple[FaultKind, ...] = SURVIVED_KINDS
 
 
-class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ModelTable(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model in place of nodes: messages flood a random overlay without any protocol.
+
+    Of the scenario it takes `nodes`, `messages`, `processing_ms` and `[latency]`.
+
+    Attributes:
+        degree: Neighbours of each node.
+    """
+
+    degree: Count = 4
+
+
+class ScenarioKeys(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A scenario: nodes, clients, and what goes wrong.
 
     Attributes:
         name: For people.
-        mode: `model`: flooding without protocol; `protocol`: real nodes and clients.
         nodes: How many nodes.
-        degree: Neighbours of each node in the overlay.
-        overlay: In protocol mode: nodes share one stream over an overlay that a tracker forms.
-            Without faults only spreading is measured; with faults clients push and follow, and
-            the rules are checked. Default: whether `degree` is given.
-        storage_nodes: In an overlay with faults, how many nodes keep streams for others.
         messages: How many messages are published in all.
         processing_ms: What a node needs for each message before it hands it on.
         seconds: How long faults happen; publishing is spread over this time.
         heal_seconds: When all faults are over, every client must have got everything within this
             time.
         partitions: Partitions of each stream.
+        model: What runs in place of nodes.
         latency: How long messages are on their way.
         network: What else the network does.
         disk: What disks do.
@@ -290,16 +280,13 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """
 
     name: str = "scenario"
-    mode: Literal["model", "protocol"] = "protocol"
     nodes: Annotated[int, Meta(ge=1, le=MODEL_NODES_MAX)] = 3
-    degree: Count = 4
-    overlay: bool = False
-    storage_nodes: Whole = 0
     messages: Messages = 200
     processing_ms: NotNegative = 0.0
     seconds: Span = 30.0
     heal_seconds: Span = 120.0
     partitions: Annotated[int, Meta(ge=1, le=64)] = 1
+    model: ModelTable | None = None
     latency: LatencyTable = LatencyTable()
     network: NetworkTable = NetworkTable()
     disk: DiskTable = DiskTable()
@@ -308,11 +295,45 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     random_faults: RandomFaults = RandomFaults()
     fault: tuple[FaultTable, ...] = field(default=())
 
-    def clients_named(self, kind: str) -> list[str]:
-        """The names of the clients of a kind."""
-        if kind in PREFIXES:
-            return [f"{PREFIXES[kind]}{number}" for number in range(getattr(self.clients, kind))]
-        return [f"{kind}-{number}" for number in range(self.clients.others.get(kind, 0))]
+
+class Scenario(ScenarioKeys, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A scenario with the tables that have plug-ins take part.
+
+    Attributes:
+        tables: of plug-ins, in the order of their names.
+    """
+
+    tables: tuple[SimulatedTable, ...] = ()
+
+    def clients_by_kind(self) -> dict[str, int]:
+        """How many clients there are of each kind, by their names' prefixes, in order of places."""
+        found = {prefix: getattr(self.clients, key) for key, prefix in PREFIXES.items()}
+        last = {prefix: found.pop(prefix) for prefix in LAST_KINDS}
+        for table in self.tables:
+            found |= {prefix: getattr(table, key) for key, prefix in table.kinds.items()}
+        return found | last
+
+    @property
+    def sharing(self) -> SharingTable | None:
+        """The table that has all nodes share one stream."""
+        return next((one for one in self.tables if isinstance(one, SharingTable)), None)
+
+    @property
+    def more_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that have no clients."""
+        return () if self.sharing is None else self.sharing.more_nodes
+
+    @property
+    def mode(self) -> str:
+        """What runs: `model` or `protocol`."""
+        return "protocol" if self.model is None else "model"
+
+    @property
+    def degree(self) -> int:
+        """Neighbours of each node, where messages spread."""
+        found = self.model or self.sharing
+        assert found is not None, "messages spread among neighbours"
+        return found.degree
 
     @property
     def checked_disk(self) -> DiskTable:
@@ -324,7 +345,7 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def spreads(self) -> bool:
         """Whether only the spreading of messages is measured."""
-        return self.mode == "model" or (self.overlay and not self.has_faults)
+        return self.model is not None or (self.sharing is not None and not self.has_faults)
 
     @property
     def is_shared(self) -> bool:
@@ -342,8 +363,27 @@ class Scenario(_Table, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.faults_count > 0
 
 
-_ROOT: Final = inspect.type_info(Scenario)
 _HOST: Final = re.compile(r"n(0|[1-9][0-9]{0,5})")
+
+
+@lru_cache
+def file_type(*names: str) -> type[ScenarioKeys]:
+    """The type of a file that may have these tables of plug-ins.
+
+    Raises:
+        ConfigError: as `load_table` of `rillnode.node.installed`.
+    """
+    kinds = [load_table(SCENARIOS, name, SimulatedTable) for name in names]
+    made = defstruct(
+        "Scenario",
+        [(kind.table, kind | None, None) for kind in kinds],
+        bases=(ScenarioKeys,),
+        namespace={"__doc__": ScenarioKeys.__doc__},
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+    return cast(type[ScenarioKeys], made)
 
 
 def load_scenario(path: Path) -> Scenario:
@@ -376,20 +416,26 @@ def parse_scenario(text: str, path: Path) -> Scenario:
         where = f"{path}:{line}" if line else str(path)
         return ConfigError("scenario.value", f"{where}: {format_path(at)}: {what}")
 
-    tree: dict[str, Any] = {"name": path.stem}
     try:
-        tree |= tomllib.loads(text)
-        if tree.get("mode") != "model" and "degree" in tree:
-            tree.setdefault("overlay", True)
-        scenario = msgspec.convert(tree, Scenario, dec_hook=absolute)
+        tree: dict[str, Any] = {"name": path.stem, **tomllib.loads(text)}
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("scenario.syntax", f"{path}: not TOML: {error}") from None
+    own = ScenarioKeys.__struct_fields__
+    named = sorted(tree.keys() & installed(SCENARIOS).keys() - {*own})
+    kind = file_type(*named)
+    try:
+        read = msgspec.convert(tree, kind, dec_hook=absolute)
     except msgspec.ValidationError as error:
-        problem = problem_of(error, tree, _ROOT)
+        problem = problem_of(error, tree, inspect.type_info(kind), group=SCENARIOS)
         raise wrong(problem.path, problem.text) from None
+    tables = tuple(getattr(read, name) for name in named)
+    scenario = Scenario(**{name: getattr(read, name) for name in own}, tables=tables)
     if found := _problem(scenario):
         key, _, what = found.partition(": ")
         raise wrong(parse_path(key), what)
+    for table in tables:
+        for at, what in table.problems(scenario):
+            raise wrong(at, what)
     return scenario
 
 
@@ -399,22 +445,20 @@ def _problem(scenario: Scenario) -> str:
         return "latency.file: missing; `csv` reads its matrix from there"
     if scenario.spreads and scenario.nodes * scenario.messages > MODEL_ARRIVALS_MAX:
         return f"messages: nodes times messages: expected at most {MODEL_ARRIVALS_MAX:,}"
-    if scenario.mode == "model":
+    if scenario.model is not None:
+        if scenario.tables:
+            return f"{scenario.tables[0].table}: it needs nodes, and `[model]` runs none"
         if scenario.degree >= scenario.nodes:
-            return f"degree: expected less than the {scenario.nodes} nodes"
+            return f"model.degree: expected less than the {scenario.nodes} nodes"
         if scenario.degree == 1 and scenario.nodes > 2:
-            return "degree: with one neighbour each, only two nodes reach each other"
+            return "model.degree: with one neighbour each, only two nodes reach each other"
         if scenario.nodes * scenario.degree > MODEL_LINKS_MAX:
-            return f"degree: nodes times degree: expected at most {MODEL_LINKS_MAX:,}"
+            return f"model.degree: nodes times degree: expected at most {MODEL_LINKS_MAX:,}"
         return ""
     if scenario.nodes > PROTOCOL_NODES_MAX:
-        return f'nodes: mode = "protocol" runs at most {PROTOCOL_NODES_MAX}'
-    if scenario.overlay and (problem := _overlay_problem(scenario)):
-        return problem
-    if scenario.storage_nodes and (scenario.spreads or not scenario.overlay):
-        return "storage_nodes: only an overlay with faults has them"
-    if scenario.is_shared and scenario.overlay:
-        return "store.engine: the nodes of an overlay have stores of their own"
+        return f"nodes: without `[model]` expected at most {PROTOCOL_NODES_MAX}"
+    if scenario.is_shared and scenario.sharing is not None:
+        return f"store.engine: with `[{scenario.sharing.table}]` nodes have stores of their own"
     if scenario.random_faults.count and not scenario.random_faults.kinds:
         return "random_faults.kinds: expected at least one"
     if not scenario.is_shared:
@@ -426,7 +470,7 @@ def _problem(scenario: Scenario) -> str:
     for number, fault in enumerate(scenario.fault):
         for name in fault.nodes:
             match = _HOST.fullmatch(name)
-            if name == TRACKER and scenario.overlay:
+            if name in scenario.more_nodes:
                 continue
             if match is None or int(match[1]) >= scenario.nodes:
                 return f"fault[{number}].nodes: {name!r}: expected n0 to n{scenario.nodes - 1}"
@@ -437,14 +481,4 @@ def _problem(scenario: Scenario) -> str:
             return f"fault[{number}].actor: {fault.actor!r}: no class of actors is named so"
         if (fault.at_seconds or 0.0) > scenario.seconds:
             return f"fault[{number}].at_seconds: faults happen in the first {scenario.seconds:g} s"
-    return ""
-
-
-def _overlay_problem(scenario: Scenario) -> str:
-    if not 2 <= scenario.degree <= DEGREE_MAX:
-        return f"degree: a tracker takes 2 to {DEGREE_MAX}"
-    if scenario.nodes < 2:
-        return "nodes: an overlay has at least two"
-    if scenario.storage_nodes > scenario.nodes:
-        return f"storage_nodes: expected at most the {scenario.nodes} nodes"
     return ""

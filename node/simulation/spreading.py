@@ -40,7 +40,7 @@ PAGE_ENTRIES: Final = 10_000
 
 
 class Spreading:
-    """One run of a scenario with `overlay = true`; `run` may be called once.
+    """One run of a scenario whose nodes share a stream; `run` may be called once.
 
     Args:
         scenario: what is simulated.
@@ -58,7 +58,7 @@ class Spreading:
         self.problems: list[str] = []
         self.cpu_seconds: dict[str, float] = {}
         self._burst = burst
-        hosts = scenario.nodes + 1
+        hosts = scenario.nodes + len(scenario.more_nodes)
         self._latency = make_latency(scenario.latency, hosts, Random(f"{seed} places"))
         self._world = World(seed, self._latency, network=scenario.network, disk=scenario.disk)
         self._world.network.processing_seconds = scenario.processing_ms / 1_000
@@ -67,7 +67,7 @@ class Spreading:
         self._world.network.on_delivered.append(self._history.delivered)
         self._nodes: list[NodeMachine] = []
         shared = shared_nodes_of(parts_of(scenario, self._world, self._history))
-        assert shared is not None, "the overlay has a part in such a scenario"
+        assert shared is not None, "the part of `sharing` is one"
         self._shared = shared
         self._appended: list[array[float]] = []
         self._set_out: dict[int, float] = {}

@@ -10,7 +10,7 @@ import pytest
 
 from planting import in_the_long_part
 from rillnode.node.simulation.model import model_document, model_summary, propagate
-from rillnode.node.simulation.scenario import LatencyTable, Scenario
+from rillnode.node.simulation.scenario import LatencyTable, ModelTable, Scenario
 from rillnode.node.simulation.theory import growth_of
 
 
@@ -19,9 +19,8 @@ def study(
 ) -> tuple[dict[str, Any], float]:
     """The figures of so many overlays, and the mean that theory gives."""
     scenario = Scenario(
-        mode="model",
+        model=ModelTable(degree=degree),
         nodes=nodes,
-        degree=degree,
         messages=20,
         processing_ms=1.0,
         latency=latency or LatencyTable(),

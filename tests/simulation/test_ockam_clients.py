@@ -5,34 +5,13 @@ from collections import Counter
 from rillnode.node.ockam.simulation.channel_users import ChannelUser
 from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
 from rillnode.node.simulation.run import Run
-from rillnode.node.simulation.scenario import (
-    ClientsTable,
-    DiskTable,
-    RandomFaults,
-    Scenario,
-)
-from simulation_support import OCKAM
-
-
-def test_no_rule_is_broken_in_an_overlay() -> None:
-    clients = ClientsTable(ockam_tcp_users=2, channel_users=2)
-    scenario = Scenario(
-        nodes=3,
-        degree=2,
-        overlay=True,
-        messages=20,
-        seconds=8.0,
-        disk=DiskTable(store="memory"),
-        clients=clients,
-        random_faults=RandomFaults(count=2),
-    )
-    assert Run(scenario, 1).run().violations == []
+from simulated_ockam import SCENARIO
 
 
 def test_all_of_them_push_and_pull_in_every_dialect_and_at_either_end() -> None:
     dialects, ways = Counter[str](), Counter[tuple[bool, bool]]()
     for seed in range(3):
-        run = Run(OCKAM, seed, only=[])
+        run = Run(SCENARIO, seed, only=[])
         assert run.run().violations == []
         for name, program in run.programs.items():
             if isinstance(program, ChannelUser):

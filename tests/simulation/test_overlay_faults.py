@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from rillnode.node.overlay.simulation.table import SharedOverlay
 from rillnode.node.simulation.results import Result
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
@@ -17,10 +18,7 @@ from rillnode.node.simulation.scenario import (
 from simulation_support import each_kind
 
 OVERLAY = Scenario(
-    overlay=True,
     nodes=5,
-    degree=3,
-    storage_nodes=1,
     messages=60,
     seconds=12.0,
     partitions=2,
@@ -28,6 +26,7 @@ OVERLAY = Scenario(
     network=NetworkTable(jitter_ms=5.0, loss=0.02),
     clients=ClientsTable(producers=5, followers=5, callers=1),
     random_faults=RandomFaults(count=6),
+    tables=(SharedOverlay(degree=3, storage_nodes=1),),
 )
 
 
@@ -70,16 +69,13 @@ def test_a_tracker_that_starts_anew_joins_the_pieces_that_it_hears_of() -> None:
     scenario = replace(
         OVERLAY,
         nodes=9,
-        degree=2,
-        storage_nodes=0,
         seconds=10.0,
         partitions=1,
         network=NetworkTable(),
-        clients=ClientsTable(
-            producers=5, followers=1, consumers=0, readers=0, ockam_users=0, callers=0
-        ),
+        clients=ClientsTable(producers=5, followers=1, consumers=0, readers=0, callers=0),
         random_faults=RandomFaults(),
         fault=faults,
+        tables=(SharedOverlay(degree=2),),
     )
     result = Run(scenario, 0).run()
     assert result.violations == []

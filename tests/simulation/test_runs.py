@@ -24,11 +24,12 @@ HASHES = """
 from simulation_support import SMALL
 from rillnode.node.simulation.model import propagate
 from rillnode.node.simulation.run import Run
-from rillnode.node.simulation.scenario import LatencyTable, Scenario
+from rillnode.node.simulation.scenario import LatencyTable, ModelTable, Scenario
 print(Run(SMALL, 5).run().trace_hash)
 for model in ("cities", "lognormal"):
     table = LatencyTable(model=model)
-    print(propagate(Scenario(mode="model", nodes=99, messages=3, latency=table), 5).trace_hash)
+    scenario = Scenario(model=ModelTable(), nodes=99, messages=3, latency=table)
+    print(propagate(scenario, 5).trace_hash)
 """
 
 
@@ -109,7 +110,7 @@ def test_delays_come_from_the_latency_model() -> None:
         seconds=5.0,
         latency=LatencyTable(model="constant", mean_ms=30.0),
         processing_ms=5.0,
-        clients=ClientsTable(producers=1, followers=1, consumers=0, readers=0, ockam_users=0),
+        clients=ClientsTable(producers=1, followers=1, consumers=0, readers=0),
     )
     result = Run(scenario, 1).run()
     # There and back for a confirm; there, and on to the follower, for a delivery; and the sync.
@@ -129,7 +130,6 @@ def test_a_slow_reader_keeps_its_window_over_lost_links() -> None:
             consumers=0,
             readers=0,
             slow_readers=1,
-            ockam_users=0,
             payload_bytes=300_000,
         ),
         fault=tuple(FaultTable(kind="kill", at_seconds=at, seconds=0.5) for at in (3.0, 5.0, 7.0)),

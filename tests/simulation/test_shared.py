@@ -1,5 +1,6 @@
 """Nodes that keep their streams in one log: no rule is broken, and what breaks one is found."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from rillnode.actors.log.shared.applying import ApplyFrame
 from rillnode.actors.log.shared.memory_view import MemoryView
 from rillnode.actors.log.shared.snapshots import Snapshots
 from rillnode.actors.log.shared.writing import Writing
+from rillnode.node.ockam.simulation.table import OckamClients
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
     LOG_KINDS,
@@ -22,15 +24,17 @@ from rillnode.node.simulation.scenario import (
     RandomFaults,
     Scenario,
     load_scenario,
+    parse_scenario,
 )
 
-SCENARIO: Final = load_scenario(Path(__file__).parents[2] / "configs/sim-shared.toml")
+FILE: Final = Path(__file__).parents[2] / "configs/sim-shared.toml"
+
+OF_PLUG_INS: Final = re.compile(r"^\[(ockam|nextgraph|streamr)\]\n(.+\n)+", re.MULTILINE)
 
 NATIVE: Final = replace(
-    SCENARIO,
-    clients=ClientsTable(
-        producers=4, followers=4, consumers=2, readers=3, ockam_users=3, examiners=0
-    ),
+    parse_scenario(OF_PLUG_INS.sub("", FILE.read_text("utf-8")), FILE),
+    clients=ClientsTable(producers=4, followers=4, consumers=2, readers=3, examiners=0),
+    tables=(OckamClients(users=3),),
 )
 """Without clients of other software, which take most of the time."""
 
@@ -41,14 +45,14 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 @pytest.mark.needs("nextgraph")
 def test_no_rule_is_broken() -> None:
-    assert Run(replace(SCENARIO, messages=40, seconds=8.0), 0).run().violations == []
+    assert Run(replace(load_scenario(FILE), messages=40, seconds=8.0), 0).run().violations == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_no_rule_is_broken_by_many_seeds(first: int) -> None:
     for seed in range(first, first + 20):
-        assert Run(SCENARIO, seed).run().violations == [], f"seed {seed}"
+        assert Run(load_scenario(FILE), seed).run().violations == [], f"seed {seed}"
 
 
 @pytest.mark.parametrize("kind", LOG_KINDS)
@@ -60,6 +64,7 @@ def test_each_fault_of_the_log_happens_and_breaks_no_rule(kind: FaultKind) -> No
         messages=40,
         seconds=8.0,
         clients=clients,
+        tables=(OckamClients(),),
         fault=faults,
         random_faults=RandomFaults(),
     )
@@ -108,8 +113,9 @@ def test_a_run_comes_to_snapshots_and_to_trimmed_logs_and_shows_what_a_log_says(
 
 @pytest.mark.long
 def test_limits_hold_for_streams_that_come_to_hand_after_their_node_has_started() -> None:
-    clients = replace(SCENARIO.clients, examiners=2, examined=1.0, streamr_users=0)
-    scenario = replace(SCENARIO, messages=240, clients=replace(clients, nextgraph_users=0))
+    whole = load_scenario(FILE)
+    clients = replace(whole.clients, examiners=2, examined=1.0)
+    scenario = replace(whole, messages=240, clients=clients, tables=NATIVE.tables)
     assert Run(scenario, 18).run().violations == []
 
 
@@ -172,7 +178,7 @@ def times_not_put_in_order(patch: pytest.MonkeyPatch) -> None:
         pytest.param(
             times_not_put_in_order,
             {"no-progress"},
-            SCENARIO,
+            load_scenario(FILE),
             marks=[pytest.mark.needs("nextgraph"), pytest.mark.long],
         ),
     ],

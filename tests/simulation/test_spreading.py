@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from rillnode.actors.engine.timers import Timer
 from rillnode.actors.overlay.topology import Topology
+from rillnode.node.overlay.simulation.table import SharedOverlay
 from rillnode.node.simulation.latency import Latency, make_latency
 from rillnode.node.simulation.model import flood
 from rillnode.node.simulation.scenario import DiskTable, LatencyTable, Scenario
@@ -28,12 +29,11 @@ def batched(names: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
 def scenario(nodes: int, *, degree: int = 4, messages: int = 5) -> Scenario:
     return Scenario(
         nodes=nodes,
-        degree=degree,
-        overlay=True,
         messages=messages,
         seconds=float(messages),
         processing_ms=1.0,
         disk=DiskTable(sync_ms=0.0),
+        tables=(SharedOverlay(degree=degree),),
     )
 
 
@@ -157,7 +157,7 @@ def test_timers_that_are_over_leave_no_garbage() -> None:
     gc.disable()
     try:
         before = timers()
-        spreading = Spreading(Scenario(overlay=True, nodes=8, messages=1, seconds=1.0), 1)
+        spreading = Spreading(replace(scenario(8, messages=1), processing_ms=0.0), 1)
         spreading.run()
         assert not spreading.problems
         left = timers() - before

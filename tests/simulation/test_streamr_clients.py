@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from rillnode.node.installed import SCENARIOS, installed
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import (
-    PREFIXES,
     DiskTable,
     FaultKind,
     FaultTable,
@@ -16,9 +16,10 @@ from rillnode.node.simulation.scenario import (
     load_scenario,
 )
 from rillnode.node.simulation.world import Machine, NodeMachine, World
-from simulation_support import STREAMR, each_kind
+from simulated_streamr import SCENARIO
+from simulation_support import each_kind
 
-EVERYBODY = load_scenario(Path(__file__).parents[2] / "configs" / "sim-clients.toml")
+EVERYBODY = Path(__file__).parents[2] / "configs" / "sim-clients.toml"
 
 
 @each_kind("kill")
@@ -29,7 +30,8 @@ def test_each_kind_of_fault_breaks_no_rule(kind: FaultKind) -> None:
         seconds=8.0,
         latency=LatencyTable(model="constant", mean_ms=10.0),
         disk=DiskTable(store="memory"),
-        clients=STREAMR.clients,
+        clients=SCENARIO.clients,
+        tables=SCENARIO.tables,
         fault=tuple(FaultTable(kind=kind, at_seconds=at, seconds=1.5) for at in (1.0, 3.0, 5.0)),
     )
     assert Run(scenario, 1).run().violations == []
@@ -41,7 +43,8 @@ def test_what_is_published_is_stored_followed_and_read_again() -> None:
         messages=10,
         seconds=8.0,
         latency=LatencyTable(model="constant", mean_ms=10.0),
-        clients=STREAMR.clients,
+        clients=SCENARIO.clients,
+        tables=SCENARIO.tables,
     )
     result = Run(quiet, 0).run()
     assert result.violations == []
@@ -52,8 +55,10 @@ def test_what_is_published_is_stored_followed_and_read_again() -> None:
 
 @pytest.mark.needs("nextgraph")
 def test_nodes_have_every_kind_of_client_that_there_is() -> None:
-    assert all(map(EVERYBODY.clients_named, PREFIXES)), EVERYBODY.clients
-    few = replace(EVERYBODY, messages=20, seconds=5.0)
+    everybody = load_scenario(EVERYBODY)
+    assert all(everybody.clients_by_kind().values()), everybody
+    assert {one.table for one in everybody.tables} == {*installed(SCENARIOS)} - {"overlay"}
+    few = replace(everybody, messages=20, seconds=5.0)
     assert Run(few, 0).run().violations == []
 
 
@@ -63,7 +68,8 @@ def test_a_node_that_cannot_read_its_disk_is_started_again(monkeypatch: pytest.M
         messages=40,
         seconds=12.0,
         latency=LatencyTable(model="constant", mean_ms=10.0),
-        clients=STREAMR.clients,
+        clients=SCENARIO.clients,
+        tables=SCENARIO.tables,
         fault=(
             FaultTable(kind="bit_flip", at_seconds=3.9, seconds=4.0, count=3),
             FaultTable(kind="kill", at_seconds=4.0, seconds=0.5),

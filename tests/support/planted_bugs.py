@@ -8,7 +8,7 @@ A simulation that is worth anything finds each of them.
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
@@ -29,6 +29,8 @@ from rillnode.codecs.routing.stream import PullRequest
 from rillnode.node.client import subscription as client_subscription
 from rillnode.node.client.consumer import Saving
 from rillnode.node.client.session import Session
+from rillnode.node.ockam.simulation.table import OckamClients
+from rillnode.node.simulated.tables import SimulatedTable
 from rillnode.node.simulation.disk import SimulatedStore
 from rillnode.node.simulation.scenario import (
     ClientsTable,
@@ -51,7 +53,8 @@ class Planted:
         patch: plants it.
         rules: one of them must be found broken.
         faults: kinds of faults that the scenario draws.
-        clients: who is there.
+        clients: who is there; None: the usual ones, and one that speaks Ockam's protocols.
+        tables: of plug-ins, with their clients.
         messages: how many are pushed.
         nodes: how many.
         partitions: of their streams.
@@ -62,7 +65,8 @@ class Planted:
     patch: Patch
     rules: tuple[str, ...]
     faults: tuple[FaultKind, ...] = ("kill", "power_cut")
-    clients: ClientsTable = field(default_factory=ClientsTable)
+    clients: ClientsTable | None = None
+    tables: tuple[SimulatedTable, ...] = ()
     messages: int = 60
     nodes: int = 1
     partitions: int = 1
@@ -80,8 +84,9 @@ class Planted:
             heal_seconds=90.0,
             latency=LatencyTable(model="constant", mean_ms=5.0),
             disk=DiskTable(store=self.store),
-            clients=self.clients,
+            clients=self.clients or ClientsTable(),
             random_faults=RandomFaults(count=4, kinds=self.faults),
+            tables=self.tables if self.clients else (OckamClients(),),
         )
 
 
@@ -413,7 +418,6 @@ SLOW_READER = ClientsTable(
     readers=0,
     slow_readers=1,
     payload_bytes=250_000,
-    ockam_users=0,
 )
 
 PLANTED = (

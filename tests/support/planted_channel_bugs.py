@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
-from msgspec.structs import replace as changed
 
 from planted_bugs import Patch, Planted, always
 from rillnode.actors.core.access import Access
@@ -33,6 +32,7 @@ from rillnode.codecs.routing.framing import U16Framing
 from rillnode.codecs.routing.routes import Address, Route, WireMessage
 from rillnode.node.ockam.client import channel as client_channel
 from rillnode.node.ockam.client.channel import SecureChannel
+from rillnode.node.ockam.simulation.table import OckamClients
 from rillnode.node.simulation.scenario import ClientsTable, FaultKind
 
 TAG = bytes(16)
@@ -289,15 +289,15 @@ def plain_links_trusted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Access, "principal_of", trusting)
 
 
-_FEW = ClientsTable(producers=1, followers=0, consumers=0, readers=0, ockam_users=0, examiners=0)
-CHANNELS = changed(_FEW, channel_users=3)
-TCP = changed(_FEW, ockam_tcp_users=3)
+_FEW = ClientsTable(producers=1, followers=0, consumers=0, readers=0, examiners=0)
+CHANNELS = OckamClients(users=0, channel_users=3)
+TCP = OckamClients(users=0, tcp_users=3)
 FAULTS: tuple[FaultKind, ...] = ("kill", "kill_client", "clog", "corrupt_record")
 
 
-def _planted(patch: Patch, clients: ClientsTable, nodes: int, *rules: str) -> Planted:
+def _planted(patch: Patch, table: OckamClients, nodes: int, *rules: str) -> Planted:
     name = patch.__name__.replace("_", "-")
-    return Planted(name, patch, rules, clients=clients, nodes=nodes, faults=FAULTS)
+    return Planted(name, patch, rules, clients=_FEW, tables=(table,), nodes=nodes, faults=FAULTS)
 
 
 PLANTED_CHANNELS = (

@@ -28,13 +28,9 @@ from rillnode.codecs.routing.routes import WireMessage
 from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.transports.groups import LinkGroup
 
-CALLERS = ClientsTable(
-    producers=3, followers=0, consumers=0, readers=0, ockam_users=0, callers=3, examiners=0
-)
+CALLERS = ClientsTable(producers=3, followers=0, consumers=0, readers=0, callers=3, examiners=0)
 CONSUMERS = ClientsTable(consumers=4)
-LARGE = ClientsTable(
-    producers=1, followers=1, consumers=0, readers=0, ockam_users=0, payload_bytes=200_000
-)
+LARGE = ClientsTable(producers=1, followers=1, consumers=0, readers=0, payload_bytes=200_000)
 
 
 def partition_ignored(patch: pytest.MonkeyPatch) -> None:

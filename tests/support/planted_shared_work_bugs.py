@@ -102,8 +102,8 @@ def _planted(patch: Patch, rule: str, **more: Any) -> Planted:
     return Planted(patch.__name__.replace("_", "-"), patch, (rule,), **more)
 
 
-WORKERS = ClientsTable(producers=2, followers=0, consumers=0, readers=0, ockam_users=0, workers=3)
-MEMBERS = ClientsTable(producers=2, followers=0, consumers=0, readers=0, ockam_users=0, members=3)
+WORKERS = ClientsTable(producers=2, followers=0, consumers=0, readers=0, workers=3)
+MEMBERS = ClientsTable(producers=2, followers=0, consumers=0, readers=0, members=3)
 """Many of a kind, and nobody else."""
 
 PLANTED_SHARED_WORK = (

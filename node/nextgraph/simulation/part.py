@@ -1,7 +1,6 @@
 """NextGraph's part of a run of the simulator: its clients, and the listener that they need."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -10,13 +9,13 @@ from rillnode.node.nextgraph.config import NextgraphListener
 from rillnode.node.nextgraph.simulation.audit import NEXTGRAPH_PORT, NextgraphAudit
 from rillnode.node.nextgraph.simulation.document import Document
 from rillnode.node.nextgraph.simulation.reading import read_documents
+from rillnode.node.nextgraph.simulation.table import NextgraphClients
 from rillnode.node.nextgraph.simulation.users import NextgraphUser
 from rillnode.node.simulated.history import History
-from rillnode.node.simulated.part import Cast, Scenario, SimulatedPart
+from rillnode.node.simulated.part import Cast, SimulatedPart
 from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.tables import Scenario
 from rillnode.node.simulated.world import Machine, World
-
-KIND: Final = "nextgraph_users"
 
 
 class NextgraphPart(SimulatedPart):
@@ -26,22 +25,18 @@ class NextgraphPart(SimulatedPart):
         documents: what its clients write together, by the node that is their home.
     """
 
-    def __init__(self, scenario: Scenario, world: World, history: History) -> None:
-        self._count = len(scenario.clients_named(KIND))
+    def __init__(self, _: NextgraphClients, __: Scenario, world: World, history: History) -> None:
         self._world = world
         self._history = history
         self.documents: dict[str, Document] = {}
         self._frames = NextgraphAudit(history)
-        if self._count:
-            world.network.on_sent.append(self._frames.sent)
+        world.network.on_sent.append(self._frames.sent)
 
     def configured(self, config: Config) -> Config:
-        """A configuration with a `nextgraph` listener, where there are such clients.
+        """A configuration with a `nextgraph` listener.
 
         What they publish may be read over other links, too.
         """
-        if not self._count:
-            return config
         listen = f"{config.name}:{NEXTGRAPH_PORT}"
         grant = GrantTable(who="noise:*", streams="nextgraph/*", may=("pull",))
         return replace(config, grants=(*config.grants, grant)).having(
@@ -58,7 +53,7 @@ class NextgraphPart(SimulatedPart):
                 self._frames.words.append(document.inner.id)
             return NextgraphUser(share, machine, node, self.documents[home])
 
-        return {KIND: user}
+        return {"g": user}
 
     async def read(self, seconds: float) -> None:
         """Read the documents of all nodes."""

@@ -9,22 +9,24 @@ from rillnode.node.config import Config, GrantTable
 from rillnode.node.ockam.config import ChannelTable, OckamListener
 from rillnode.node.ockam.simulation.channel_audit import ChannelAudit
 from rillnode.node.ockam.simulation.channel_users import CHANNEL_IDLE_SECONDS, ChannelUser
+from rillnode.node.ockam.simulation.table import OckamClients
 from rillnode.node.ockam.simulation.tcp import OCKAM_PORT
 from rillnode.node.ockam.simulation.tcp_users import OckamTcpUser
 from rillnode.node.ockam.simulation.users import OckamUser
 from rillnode.node.simulated.history import History
-from rillnode.node.simulated.part import Cast, Scenario, SimulatedPart
+from rillnode.node.simulated.part import Cast, SimulatedPart
 from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.tables import Scenario
 from rillnode.node.simulated.world import Machine, World
 
 
 class OckamPart(SimulatedPart):
     """One run's."""
 
-    def __init__(self, scenario: Scenario, world: World, history: History) -> None:
-        users = scenario.clients_named("channel_users")
-        self._plain, self._channels = bool(scenario.clients_named("ockam_tcp_users")), bool(users)
+    def __init__(self, table: OckamClients, _: Scenario, world: World, history: History) -> None:
+        self._plain, self._channels = bool(table.tcp_users), bool(table.channel_users)
         self._audit = ChannelAudit(history)
+        users = (f"x{number}" for number in range(table.channel_users))
         self._keys = tuple(world.channel_key_of(user).public_hex for user in users)
         world.network.unproven_ports.add(OCKAM_PORT)
 
@@ -54,7 +56,7 @@ class OckamPart(SimulatedPart):
             return ChannelUser(share, machine, node, far=far, audit=self._audit)
 
         return {
-            "ockam_users": lambda machine, node, _: OckamUser(share, machine, node),
-            "ockam_tcp_users": lambda machine, node, _: OckamTcpUser(share, machine, node),
-            "channel_users": channel_user,
+            "o": lambda machine, node, _: OckamUser(share, machine, node),
+            "t": lambda machine, node, _: OckamTcpUser(share, machine, node),
+            "x": channel_user,
         }

@@ -16,10 +16,12 @@ from rillnode.actors.overlay.stream_keys import stream_key
 from rillnode.node.config import Config, StreamTable
 from rillnode.node.overlay.config import OverlayTable, TrackerTable
 from rillnode.node.overlay.overlay import Overlay
+from rillnode.node.overlay.simulation.table import TRACKER, SharedOverlay
 from rillnode.node.simulated.history import History, Log, LogContents, Push, log_of
-from rillnode.node.simulated.nodes import SHARED_STREAM, TRACKER
-from rillnode.node.simulated.part import Scenario, SimulatedPart
+from rillnode.node.simulated.nodes import SHARED_STREAM
+from rillnode.node.simulated.part import SimulatedPart
 from rillnode.node.simulated.programs import payload_of
+from rillnode.node.simulated.tables import Scenario
 from rillnode.node.simulated.world import Machine, NodeMachine, World
 from rillnode.node.streamr.simulation.messages import PUBLISHER
 
@@ -36,7 +38,10 @@ PROBE_BYTES: Final = 64
 class SharedStream(SimulatedPart):
     """The nodes of an overlay and their one stream."""
 
-    def __init__(self, scenario: Scenario, world: World, history: History) -> None:
+    def __init__(
+        self, table: SharedOverlay, scenario: Scenario, world: World, history: History
+    ) -> None:
+        self._table = table
         self._scenario = scenario
         self._world = world
         self._history = history
@@ -49,14 +54,14 @@ class SharedStream(SimulatedPart):
         scenario, world = self._scenario, self._world
         shared = StreamTable(name=SHARED_STREAM, partitions=scenario.partitions)
         for number in range(scenario.nodes):
-            config, storage = configure(f"n{number}"), number < scenario.storage_nodes
+            config, storage = configure(f"n{number}"), number < self._table.storage_nodes
             config = replace(config, streams=(*config.streams, shared)).having(
                 OverlayTable(streams=(SHARED_STREAM,), trackers=(TRACKER,), storage=storage)
             )
             machine = world.add_node(f"n{number}", number, config)
             self._nodes.append(machine)
             self._names[machine.identity.public_hex] = machine.name
-        table = TrackerTable(enabled=True, degree=scenario.degree)
+        table = TrackerTable(enabled=True, degree=self._table.degree)
         world.add_node(TRACKER, scenario.nodes, configure(TRACKER).having(table))
         for machine in self._nodes:
             machine.config = world.peer(machine.config, TRACKER)
@@ -108,7 +113,7 @@ class SharedStream(SimulatedPart):
         """Whether the overlays are as they should be: regular, mutual, and in one piece."""
         found: list[str] = []
         there = self._there
-        wanted = min(self._scenario.degree, len(there) - 1)
+        wanted = min(self._table.degree, len(there) - 1)
         for partition in range(self._scenario.partitions):
             graph = self._graph(partition)
             where = f"in partition {partition}"
@@ -121,7 +126,7 @@ class SharedStream(SimulatedPart):
             found += [
                 f"{name} has {len(linked)} neighbours {where}"
                 for name, linked in graph.items()
-                if len(linked) > self._scenario.degree
+                if len(linked) > self._table.degree
             ]
             found += [
                 f"{one} is linked to {other} {where}, which is not to it"
@@ -147,7 +152,7 @@ class SharedStream(SimulatedPart):
 
     def look_for_leftovers(self) -> None:
         """In quiet, no node keeps a link to who is no neighbour, or lets it in as one."""
-        storage = [f"n{number}" for number in range(self._scenario.storage_nodes)]
+        storage = [f"n{number}" for number in range(self._table.storage_nodes)]
         graphs = [self._graph(partition) for partition in range(self._scenario.partitions)]
         for machine in self._nodes:
             name, overlay = machine.name, machine.node.observed.plug_in(Overlay)
@@ -261,11 +266,6 @@ class SharedStream(SimulatedPart):
         """Those of native clients, which are in the order in which their node has taken them."""
         pushes, begin = self._history.pushes, f"{PUBLISHER} "
         return [one for one in payloads if not pushes[one].producer.startswith(begin)]
-
-
-def shared_stream(scenario: Scenario, world: World, history: History) -> SharedStream | None:
-    """The nodes of an overlay, where a scenario has one."""
-    return SharedStream(scenario, world, history) if scenario.overlay else None
 
 
 def _all_linked(names: Sequence[str], graph: Mapping[str, Sequence[str]]) -> bool:

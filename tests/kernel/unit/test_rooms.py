@@ -49,8 +49,6 @@ SPOKEN: Final[dict[tuple[str, str], str]] = {
         "nextgraph",
     ): "the number of its kind of entries, which no other may take",
     ("codecs/entries.py", "streamr"): "likewise",
-    ("node/simulated/part.py", "overlay"): "a setting of scenarios",
-    ("node/testing/contract/stores/log.py", "streamr"): "likewise",
 }
 """Where the kernel says a plug-in's name in what it does, and what for."""
 

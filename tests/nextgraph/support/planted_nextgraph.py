@@ -25,11 +25,10 @@ from rillnode.codecs.nextgraph import blocks as codec
 from rillnode.codecs.nextgraph.noise_xk import Channel, Handshake
 from rillnode.codecs.varint import encode_uint, read_data
 from rillnode.node.nextgraph import broker as nextgraph
+from rillnode.node.nextgraph.simulation.table import NextgraphClients
 from rillnode.node.simulation.scenario import ClientsTable, FaultKind
 
-NEXTGRAPH: Final = ClientsTable(
-    producers=0, followers=0, consumers=0, readers=0, ockam_users=0, examiners=0, nextgraph_users=3
-)
+NOBODY: Final = ClientsTable(producers=0, followers=0, consumers=0, readers=0, examiners=0)
 
 DISK: Final[tuple[FaultKind, ...]] = ("disk_failing", "disk_slow")
 
@@ -289,7 +288,8 @@ def frames_in_clear(patch: pytest.MonkeyPatch) -> None:
 
 def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
     name = patch.__name__.replace("_", "-")
-    return Planted(name, patch, rules, clients=NEXTGRAPH, **more)
+    tables = (NextgraphClients(users=3),)
+    return Planted(name, patch, rules, clients=NOBODY, tables=tables, **more)
 
 
 PLANTED = (

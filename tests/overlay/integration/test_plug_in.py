@@ -23,10 +23,9 @@ class TestOverlay(PlugInContract):
     actors = (MemberActor, NeighboursActor, TrackerActor)
     scenario = """
         nodes = 4
-        degree = 2
-        overlay = true
         messages = 10
         seconds = 5.0
+        overlay.degree = 2
     """
     wrong = (
         ("[overlay]\ntrackers = ['nobody']", "config.value"),

@@ -23,6 +23,7 @@ from rillnode.codecs.entries import NewEntry
 from rillnode.codecs.streamr.control_messages import ResendRangeRequest
 from rillnode.codecs.streamr.duplicates import ChainDuplicates
 from rillnode.codecs.streamr.ordering import OrderedChains
+from rillnode.node.overlay.simulation.table import SharedOverlay
 from rillnode.node.simulation.scenario import (
     ClientsTable,
     FaultKind,
@@ -80,16 +81,15 @@ class PlantedOverlay:
         """A small scenario in which the mistake can show."""
         return Scenario(
             name=self.name,
-            overlay=True,
             nodes=self.nodes,
-            degree=self.degree,
             messages=self.messages,
             seconds=self.seconds,
             heal_seconds=60.0,
             latency=LatencyTable(model="lognormal", mean_ms=30.0),
-            clients=ClientsTable(producers=5, followers=1, consumers=0, readers=0, ockam_users=0),
+            clients=ClientsTable(producers=5, followers=1, consumers=0, readers=0),
             random_faults=RandomFaults(count=4 if self.kinds else 0, kinds=self.kinds),
             fault=self.table,
+            tables=(SharedOverlay(degree=self.degree),),
         )
 
 

@@ -13,7 +13,7 @@ from rillnode.node.simulation.model import (
     model_summary,
     propagate,
 )
-from rillnode.node.simulation.scenario import LatencyTable, Scenario
+from rillnode.node.simulation.scenario import LatencyTable, ModelTable, Scenario
 
 
 @settings(deadline=None)
@@ -75,9 +75,8 @@ def test_slices_of_any_length_give_the_shortest_times(
 
 def test_constant_delays_count_hops() -> None:
     scenario = Scenario(
-        mode="model",
+        model=ModelTable(degree=3),
         nodes=50,
-        degree=3,
         messages=5,
         processing_ms=1.0,
         latency=LatencyTable(model="constant", mean_ms=9.0),
@@ -89,13 +88,13 @@ def test_constant_delays_count_hops() -> None:
 
 
 def test_a_seed_gives_the_same_figures_again() -> None:
-    scenario = Scenario(mode="model", nodes=40, degree=4, messages=3)
+    scenario = Scenario(model=ModelTable(), nodes=40, messages=3)
     one, again, other = (propagate(scenario, seed) for seed in (7, 7, 8))
     assert one.trace_hash == again.trace_hash != other.trace_hash
 
 
 def test_every_first_copy_is_counted_once_and_every_other_too() -> None:
-    scenario = Scenario(mode="model", nodes=60, degree=5, messages=4)
+    scenario = Scenario(model=ModelTable(degree=5), nodes=60, messages=4)
     found = propagate(scenario, 3)
     document = model_document(found)
     assert len(found.arrivals_ms) == 59 * 4
@@ -106,13 +105,15 @@ def test_every_first_copy_is_counted_once_and_every_other_too() -> None:
 
 def test_delays_of_nothing_reach_all_at_once() -> None:
     scenario = Scenario(
-        mode="model", nodes=20, degree=3, latency=LatencyTable(model="constant", mean_ms=0.0)
+        model=ModelTable(degree=3),
+        nodes=20,
+        latency=LatencyTable(model="constant", mean_ms=0.0),
     )
     assert set(propagate(scenario, 1).arrivals_ms) == {0.0}
 
 
 def test_a_summary_is_the_mean_of_seeds() -> None:
-    scenario = Scenario(mode="model", nodes=30, degree=4, messages=3)
+    scenario = Scenario(model=ModelTable(), nodes=30, messages=3)
     documents = [model_document(propagate(scenario, seed)) for seed in (1, 2)]
     found = model_summary(documents)
     means = [one["propagation"]["mean_ms"] for one in documents]

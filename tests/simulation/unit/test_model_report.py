@@ -4,13 +4,13 @@ import re
 
 from rillnode.node.simulation.model import model_document, propagate
 from rillnode.node.simulation.report import model_report
-from rillnode.node.simulation.scenario import LatencyTable, Scenario
+from rillnode.node.simulation.scenario import LatencyTable, ModelTable, Scenario
 
 
 def report(latency: LatencyTable, seeds: int = 2) -> tuple[str, list[float]]:
     """The page about some seeds, and the mean of each."""
     scenario = Scenario(
-        name="<study>", mode="model", nodes=80, degree=3, messages=2, latency=latency
+        name="<study>", model=ModelTable(degree=3), nodes=80, messages=2, latency=latency
     )
     found = [propagate(scenario, seed) for seed in range(seeds)]
     documents = [model_document(one) for one in found]

@@ -1,6 +1,7 @@
 """Parts that plug-ins add to runs of the simulator."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -9,27 +10,45 @@ from rillnode.codecs.errors import ConfigError
 from rillnode.node.client.client import Client
 from rillnode.node.client.stream import Stream
 from rillnode.node.config import Config
+from rillnode.node.installed import SCENARIOS, installed, load_table
 from rillnode.node.plugin import PlugIn
 from rillnode.node.simulated.history import History
 from rillnode.node.simulated.part import Cast, SimulatedPart
 from rillnode.node.simulated.programs import Program, Share
+from rillnode.node.simulated.tables import SimulatedTable, Whole
 from rillnode.node.simulation import casting
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import ClientsTable, Scenario
 from rillnode.node.simulation.world import World
 
+
+class Looking(SimulatedTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table of a plug-in."""
+
+    table: ClassVar[str] = "looking"
+    plug_in: ClassVar[str] = "looking"
+    kinds: ClassVar[Mapping[str, str]] = {"lookers": "looker-"}
+
+    lookers: Whole = 0
+
+
 SMALL = Scenario(
-    nodes=1, messages=4, seconds=1.0, clients=ClientsTable(producers=1, ockam_users=0, examiners=0)
+    nodes=1,
+    messages=4,
+    seconds=1.0,
+    clients=ClientsTable(producers=1, examiners=0),
+    tables=(Looking(lookers=2),),
 )
 
 
 class Part(SimulatedPart):
-    """Notes what it is asked; finds fault with all logs."""
+    """Notes what it is asked, has clients, and finds fault with all logs."""
 
     made: Sequence["Part"] = ()
 
-    def __init__(self, scenario: Scenario, world: World, history: History) -> None:
+    def __init__(self, table: Looking, _: Scenario, world: World, history: History) -> None:
         assert world.nodes == {}
+        assert table.lookers == 2
         self.asked: list[str] = []
         self.history = history
         type(self).made = (*self.made, self)
@@ -37,6 +56,9 @@ class Part(SimulatedPart):
     def configured(self, config: Config) -> Config:
         self.asked.append(f"configured {config.name}")
         return config
+
+    def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Cast]:
+        return {"looker-": lambda machine, node, _: Reader(share, machine, node)}
 
     def check(self, logs: object) -> None:
         self.asked.append("check")
@@ -59,69 +81,41 @@ class Reader(Program):
             yield "it has not looked"
 
 
-class WithClients(SimulatedPart):
-    """A part that has clients of a kind of its own."""
-
-    def __init__(self, scenario: Scenario, world: World, history: History) -> None:
-        assert scenario.clients_named("lookers") == ["lookers-0", "lookers-1"]
-
-    def clients(self, share: Share, nodes: Sequence[str]) -> Mapping[str, Cast]:
-        return {"lookers": lambda machine, node, _: Reader(share, machine, node)}
-
-
-def no_part(*_: object) -> None:
-    """A part that has nothing to do in this run."""
-
-
-class Other(PlugIn):
+class Plugged(PlugIn):
     """A plug-in with a part."""
 
     simulated = f"{__name__}:Part"
 
 
-class Looking(PlugIn):
-    """A plug-in whose part has clients."""
+def test_a_plug_in_takes_part_in_a_run_that_has_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[str, str]]()
 
-    simulated = f"{__name__}:WithClients"
+    def plug_in_of(name: str, table: str) -> type[PlugIn]:
+        asked.append((name, table))
+        return Plugged
 
-
-class Silent(PlugIn):
-    """A plug-in whose part leaves this run out."""
-
-    simulated = f"{__name__}:no_part"
-
-
-NONE: list[ConfigError] = []
-"""What is lacking where all extras are installed."""
-
-
-def test_a_plug_in_takes_part_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(casting, "usable_plug_ins", lambda: ([PlugIn, Other, Silent], NONE))
+    monkeypatch.setattr(casting, "plug_in_of", plug_in_of)
     monkeypatch.setattr(Part, "made", ())
-    result = Run(SMALL, 1).run()
+    run = Run(SMALL, 1)
+    result = run.run()
     (part,) = Part.made
+    assert asked == [("looking", "looking")]
     assert part.asked == ["configured n0", "check", "read"]
     assert [one.text for one in result.violations] == ["as the part says"]
+    lookers = {"looker-0", "looker-1"}
+    assert {name for name, one in run.programs.items() if one.done} >= lookers
+    assert {one.who for one in result.events if one.what == "looks"} == lookers
+    Run(replace(SMALL, tables=()), 1).run()
+    assert Part.made == (part,)
 
 
-def test_a_plug_in_has_clients_of_kinds_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients = ClientsTable(producers=1, ockam_users=0, examiners=0, others={"lookers": 2})
-    scenario = replace(SMALL, clients=clients)
-    monkeypatch.setattr(casting, "usable_plug_ins", lambda: ([Looking], NONE))
-    run = Run(scenario, 1)
-    result = run.run()
-    assert result.violations == []
-    assert {name for name, one in run.programs.items() if one.done} >= {"lookers-0", "lookers-1"}
-    assert {one.who for one in result.events if one.what == "looks"} == {"lookers-0", "lookers-1"}
+def test_a_plug_in_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^\[looking\]: the plug-in 'looking' is not installed"):
+        Run(SMALL, 1)
 
 
-def test_clients_that_nobody_has_are_refused() -> None:
-    clients = ClientsTable(others={"lookers": 1})
-    with pytest.raises(ConfigError, match="'lookers'"):
-        Run(replace(SMALL, clients=clients), 1)
-
-
-@pytest.mark.needs("nextgraph")
+@pytest.mark.needs("nextgraph", "overlay")
 def test_our_own_take_part() -> None:
-    names = {type(one).__name__ for one in Run(SMALL, 1).parts}
-    assert names == {"NextgraphPart", "OckamPart", "StreamrPart"}
+    tables = (load_table(SCENARIOS, name, SimulatedTable)() for name in installed(SCENARIOS))
+    names = {type(one).__name__ for one in Run(replace(SMALL, tables=(*tables,)), 1).parts}
+    assert names == {"NextgraphPart", "OckamPart", "SharedStream", "StreamrPart"}

@@ -4,7 +4,7 @@ from math import log
 
 import pytest
 
-from rillnode.node.simulation.scenario import LatencyTable, Scenario
+from rillnode.node.simulation.scenario import LatencyTable, ModelTable, Scenario
 from rillnode.node.simulation.theory import growth_of
 
 
@@ -12,9 +12,8 @@ def model(
     degree: int = 4, latency: LatencyTable | None = None, processing_ms: float = 0.0
 ) -> Scenario:
     return Scenario(
-        mode="model",
+        model=ModelTable(degree=degree),
         nodes=128,
-        degree=degree,
         latency=latency or LatencyTable(),
         processing_ms=processing_ms,
     )

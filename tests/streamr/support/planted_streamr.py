@@ -22,16 +22,9 @@ from rillnode.codecs.streamr.stream_message import StreamMessage
 from rillnode.node.simulation.scenario import ClientsTable
 from rillnode.node.streamr.client.live import Live
 from rillnode.node.streamr.client.publisher import Publisher
+from rillnode.node.streamr.simulation.table import StreamrClients
 
-STREAMR = ClientsTable(
-    producers=1,
-    followers=0,
-    consumers=0,
-    readers=0,
-    ockam_users=0,
-    examiners=0,
-    streamr_users=2,
-)
+FEW = ClientsTable(producers=1, followers=0, consumers=0, readers=0, examiners=0)
 
 
 def broadcast_before_commit(patch: pytest.MonkeyPatch) -> None:
@@ -148,7 +141,8 @@ def losses_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _planted(patch: Patch, *rules: str, **more: Any) -> Planted:
-    return Planted(patch.__name__.replace("_", "-"), patch, rules, clients=STREAMR, **more)
+    name, tables = patch.__name__.replace("_", "-"), (StreamrClients(users=2),)
+    return Planted(name, patch, rules, clients=FEW, tables=tables, **more)
 
 
 PLANTED = (

@@ -127,7 +127,7 @@ class LogContract(StoreBase):
         items, metas = [b"", b"\0" * 70_000, b"x"], [b"one", b"", b"three"]
         operation = Append(
             log=LOG,
-            kind=EntryKind.STREAMR,
+            kind=EntryKind(128),
             flags=FLAG_META,
             received_at=1_790_000_000_123,
             count=3,
@@ -139,7 +139,7 @@ class LogContract(StoreBase):
         assert [entry.data for entry in entries] == items
         assert [entry.meta for entry in entries] == metas
         assert {(entry.received_at, entry.kind) for entry in entries} == {
-            (1_790_000_000_123, EntryKind.STREAMR)
+            (1_790_000_000_123, EntryKind(128))
         }
 
     def test_keys_and_headers_come_back_and_count_as_data_does(self, driver: StoreDriver) -> None:

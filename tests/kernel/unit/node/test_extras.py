@@ -77,10 +77,10 @@ SIMULATED: Final = f"""
 from rillnode.node.cli import main
 
 for text in (
-    "others.unheard_of = 0", "streamr_users = 1", "ockam_users = 1\\n[store]\\nengine = 'shared'"
+    "", "[streamr]", "[ockam]\\n[store]\\nengine = 'shared'"
 ):
     with open(sys.argv[1], "w") as file:
-        file.write("nodes = 2\\nmessages = 2\\nseconds = 1\\n[clients]\\n" + text)
+        file.write("nodes = 2\\nmessages = 2\\nseconds = 1\\n" + text)
     print(main(["sim", "run", sys.argv[1], "--seed", "1"]))
     sys.stderr.write({END!r})
 """
@@ -172,7 +172,7 @@ def test_simulations_go_without_what_they_do_not_ask_for(tmp_path: Path) -> None
     codes = [line for line in done.stdout.splitlines() if line.isdigit()]
     assert codes == ["0", "2", "0"], done.stderr
     (_, said, _, _) = done.stderr.split(END)
-    assert "'streamr_users'" in said
+    assert "[streamr]: the plug-in 'streamr' needs " in said
     assert "[streamr]'`" in said
 
 

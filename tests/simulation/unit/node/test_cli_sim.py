@@ -26,7 +26,7 @@ readers = 0
 [random_faults]
 count = 2
 """
-MODEL = 'mode = "model"\nnodes = 20\ndegree = 3\nmessages = 4\n'
+MODEL = "nodes = 20\nmessages = 4\n[model]\ndegree = 3\n"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def test_model_mode_gives_propagation(tmp_path: Path) -> None:
 
 def test_an_overlay_of_real_nodes_gives_propagation_as_well(tmp_path: Path) -> None:
     file = tmp_path / "overlay.toml"
-    file.write_text("overlay = true\nnodes = 5\ndegree = 2\nmessages = 2\nseconds = 2.0\n")
+    file.write_text("nodes = 5\nmessages = 2\nseconds = 2.0\n[overlay]\ndegree = 2\n")
     document = json.loads(rillnode(file, "--seed", 1).stdout)
     assert (document["mode"], document["copies_per_message"]) == ("protocol", 5 + 1)
     assert set(document["propagation"]) == {"mean_ms", "p50_ms", "p90_ms", "p99_ms", "last_node_ms"}
