@@ -26,7 +26,8 @@ class TestOckam(PlugInContract):
         nodes = 1
         messages = 20
         seconds = 5.0
-        clients.others = { ockam_tcp_users = 1, channel_users = 1 }
+        clients.ockam_tcp_users = 1
+        clients.channel_users = 1
     """
 
     def tables(self, directory: Path) -> Sequence[PlugInTable]:
