@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, NamedTuple
 
+from rillnode.codecs.entry_points import entry_points
+
 GROUP: Final = "rillnode.words"
 
 
@@ -57,8 +59,6 @@ def brought_words() -> tuple[Words, ...]:
     They are read once, which takes some 20 ms. Where a package is broken it goes without: whoever
     uses the plug-in is told so.
     """
-    from importlib.metadata import entry_points  # most commands end without any of this
-
     found: list[Words] = []
     for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
         try:
