@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+from rillnode.codecs.entry_points import entry_points
+
 GROUP: Final = "rillnode.words"
 
 
@@ -71,8 +73,6 @@ def read_words() -> tuple[tuple[Words, ...], tuple[BrokenWords, ...]]:
     They are read once, which takes some 20 ms. A package that is broken goes without: it is
     anybody's code, and an error is being told, or an actor made.
     """
-    from importlib.metadata import entry_points  # most commands end without any of this
-
     found, broken = list[Words](), list[BrokenWords]()
     for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
         try:

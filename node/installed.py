@@ -5,11 +5,12 @@ import re
 from collections.abc import Set
 from functools import lru_cache
 from importlib import metadata
-from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
+from importlib.metadata import Distribution, EntryPoint, distribution
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
+from rillnode.codecs.entry_points import entry_points
 from rillnode.codecs.errors import ConfigError
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from planting import in_the_long_part
+from rillnode.codecs.entry_points import every_entry_point
 from rillnode.node import installed
 from rillnode.node.testing.contract import base
 
@@ -59,10 +60,16 @@ def plug_in(site: Path, monkeypatch: Patch) -> Iterator[Any]:
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     invalidate_caches()
     monkeypatch.setattr(base, "SOON_SECONDS", 2.0)
-    installed.installed.cache_clear()
+    forget()
     yield import_module("rillnode_syslog.plugin")
     while KEPT:
         KEPT.pop()()
+    forget()
+
+
+def forget() -> None:
+    """Have what is installed looked up anew."""
+    every_entry_point.cache_clear()
     installed.installed.cache_clear()
 
 

@@ -1,9 +1,6 @@
 """A node that is killed after it has stored what a request pushes, and before it answers."""
 
 import json
-import os
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from http.client import HTTPException
@@ -12,13 +9,9 @@ from typing import Final
 
 import pytest
 
+from forked import PIPE, Forked
 from gateway_support import WRITER
 
-HERE: Final = Path(__file__).parent
-ENVIRONMENT: Final = {
-    **os.environ,
-    "PYTHONPATH": f"{HERE.parents[1] / 'support'}:{HERE.parents[2] / 'src'}",
-}
 NODE: Final = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
@@ -60,12 +53,7 @@ def push(address: str, body: bytes, key: str) -> tuple[int, object]:
 
 def test_a_request_that_was_not_answered_is_stored_once(tmp_path: Path) -> None:
     for dies in ("dies", "lives"):
-        node = subprocess.Popen(
-            [sys.executable, "-c", NODE, str(tmp_path), dies],
-            env=ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        node = Forked("-c", NODE, tmp_path, dies, stdout=PIPE, text=True)
         try:
             assert node.stdout is not None
             address = json.loads(node.stdout.readline())["gateway"]
@@ -80,4 +68,4 @@ def test_a_request_that_was_not_answered_is_stored_once(tmp_path: Path) -> None:
             assert push(address, b"an order", "order-8") == (200, next_one)
         finally:
             node.kill()
-            node.communicate()
+            node.wait()

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import socket
-import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,8 @@ import pytest
 from aiohttp import WSMsgType, web
 from msgspec.structs import replace
 
+from command_line import begun
+from forked import Forked
 from nextgraph_broker import INNER, TOPIC_A, identity, pin
 from nextgraph_support import BROKER as PEER_KEY, CONVERGENCE_KEY, INFO, make_commit
 from rillnode.actors.nextgraph.context import Registration as RegistrationMode
@@ -234,23 +235,20 @@ def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_not_may_be_sen
     ports = directory / "ports.json"
 
     @asynccontextmanager
-    async def process() -> AsyncGenerator[tuple[asyncio.subprocess.Process, str]]:
+    async def process() -> AsyncGenerator[tuple[Forked, str]]:
         ports.unlink(missing_ok=True)
         options = ["--data-dir", str(directory), "--ports-file", str(ports), "--quiet"]
         for listener in ("noise", "http", "nextgraph"):
             options += ["--set", f"{listener}.listen=127.0.0.1:0"]
-        running = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rillnode", "run", "--dev", *options
-        )
+        running = begun("run", "--dev", *options)
         try:
             while not ports.exists():
-                assert running.returncode is None
+                assert running.poll() is None
                 await asyncio.sleep(0.02)
             yield running, json.loads(ports.read_text())["nextgraph"]
         finally:
-            if running.returncode is None:
-                running.kill()
-            await running.wait()
+            running.kill()
+            running.wait()
 
     async def test() -> None:
         made: list[Event] = []
@@ -268,7 +266,7 @@ def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_not_may_be_sen
             for event in made[20:]:
                 await writer.send(event)
             running.kill()
-            await running.wait()
+            running.wait()
         async with process() as (_, address), client(address) as writer:
             sync = TopicSyncReq(TOPIC_A.public_key, [], [], None)
             answers = await writer.ask(sync)

@@ -31,7 +31,7 @@ class TestNextgraph(PlugInContract):
         nodes = 1
         messages = 20
         seconds = 5.0
-        nextgraph = {}
+        nextgraph = { users = 1 }
     """
     wrong = (("[nextgraph]\nlisten = 'x'", "config.value"),)
 

@@ -4,10 +4,7 @@ What the peers write is derived from the wire alone (channel_peer.py).
 """
 
 import asyncio
-import json
-import os
 import stat
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import msgspec
 import pytest
 
 from channel_peer import LEVELS, ChannelPeer, Name, data
+from command_line import call, lines
 from coroutines import handed_by, run_with
 from nodes import CLIENT, connect_to, node_config
 from ockam_peer import OckamPeer
@@ -290,21 +288,7 @@ def test_the_command_line_sends_through_a_channel(tmp_path: Path) -> None:
             "--node", f"noise://{node.addresses()['noise']}", "--key", secret,
             "--node-identity", node.identity,
         ]  # fmt: skip
-        code, out = await rillnode(*argv)
-        assert code == 0
-        answer = json.loads(out)
+        (answer,) = lines(await asyncio.to_thread(call, *argv))
         assert decode_response(bytes.fromhex(answer["payload"])) == CreateResponse("s")
 
     with_node(tmp_path / "node", test)
-
-
-async def rillnode(*argv: str | Path) -> tuple[int, bytes]:
-    """Run a command in a process of its own."""
-    environ = {name: value for name, value in os.environ.items() if "RILLNODE" not in name}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "rillnode", *map(str, argv),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environ,
-    )  # fmt: skip
-    async with asyncio.timeout(ANSWER_SECONDS):
-        out, _ = await process.communicate()
-    return process.returncode or 0, out

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from command_line import call, lines, rillnode
+from command_line import begun, call, lines
+from forked import PIPE
 from nodes import CLIENT, connect_to, node_config, store_with
 from ockam_worker import SECONDS, Level, Worker, workers
 from rillnode import Actor, Client, Context, Message, Node, RillnodeError
@@ -187,17 +188,15 @@ async def test_the_command_line_asks_it_and_answers_it(
 
         @asynccontextmanager
         async def serving(*words: str) -> AsyncGenerator[str]:
-            process = await asyncio.create_subprocess_exec(
-                *rillnode("route", "serve", *words, *options, "--", "tr", "a-z", "A-Z"),
-                stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            try:
-                assert process.stderr is not None
-                line = (await process.stderr.readline()).decode()
-                yield line.removeprefix("serving ").partition(";")[0]
-            finally:
-                process.terminate()
-                await process.wait()
+            argv = ("route", "serve", *words, *options, "--", "tr", "a-z", "A-Z")
+            with begun(*argv, stderr=PIPE, text=True) as process:
+                try:
+                    assert process.stderr is not None
+                    line = await asyncio.to_thread(process.stderr.readline)
+                    yield str(line).removeprefix("serving ").partition(";")[0]
+                finally:
+                    process.terminate()
+                    await asyncio.to_thread(process.wait)
 
         async with serving("printer") as address:
             assert await there.worker.ask(there.ockam, address, "page") == "PAGE"

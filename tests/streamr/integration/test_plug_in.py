@@ -32,7 +32,7 @@ class TestStreamr(PlugInContract):
         nodes = 1
         messages = 20
         seconds = 5.0
-        streamr = {}
+        streamr = { users = 1 }
     """
     wrong = (("[streamr]\nlisten = '0.0.0.0:0'", "config.plain"),)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import http.server
-import sys
 import threading
 import time
 from collections.abc import AsyncGenerator
@@ -16,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
+from forked import finished
 from nodes import connect_to, node_config
 from peer_support import create, granted, until, with_peers
 from rillnode.codecs.errors import ConfigError, RequestError
@@ -285,15 +285,4 @@ def test_a_node_without_spans_imports_nothing_of_them(tmp_path: Path) -> None:
         "asyncio.run(run())\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])\n"
     )
-    root = Path(__file__).parents[3]
-
-    async def run() -> bytes:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script,
-            stdout=asyncio.subprocess.PIPE,
-            env={"PYTHONPATH": f"{root / 'src'}:{root / 'tests/support'}"},
-        )  # fmt: skip
-        out, _ = await process.communicate()
-        return out
-
-    assert asyncio.run(run()).strip() == b"[]"
+    assert finished("-c", script).stdout.strip() == b"[]"

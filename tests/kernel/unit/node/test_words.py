@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     def entry_points(group: str) -> list[EntryPoint]:
         return [point for point in there if point.group == group]
 
-    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    monkeypatch.setattr(words, "entry_points", entry_points)
     forget()
     yield there
     forget()
