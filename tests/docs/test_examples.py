@@ -17,6 +17,7 @@ import pytest
 
 from deleted_rooms import rooms_in
 from doc_support import ROOT, Runner, running
+from forked import PIPE, Forked
 from ockam_2024_peer import Ockam2024Peer
 from ockam_peer import OckamPeer
 from ockam_worker import LEVELS, Level, ebins
@@ -71,8 +72,7 @@ def test_published_readings_are_consumed_once(node: Runner, tmp_path: Path) -> N
 
 def test_a_printer_prints_what_is_sent_to_it(node: Runner, tmp_path: Path) -> None:
     reach = (tmp_path / "edge/ports.json", tmp_path / "edge/data/admin.key")
-    command: list[str | Path] = [sys.executable, EXAMPLES / "printer.py", *reach]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as printer:
+    with Forked(EXAMPLES / "printer.py", *reach, stdout=PIPE, text=True) as printer:
         try:
             assert printer.stdout is not None
             assert printer.stdout.readline() == "ready\n"
@@ -81,7 +81,7 @@ def test_a_printer_prints_what_is_sent_to_it(node: Runner, tmp_path: Path) -> No
                 node.command(f"rillnode route ask printer {'x' * 2001} -c edge/node.toml")
         finally:
             printer.send_signal(signal.SIGINT)
-        printed, _ = printer.communicate(timeout=60)
+        printed = printer.stdout.read()
     assert "Dear Sir" in printed
     assert printed.endswith("no more pages\n")
 
@@ -138,8 +138,7 @@ def test_an_ockam_peer_is_greeted(tmp_path: Path) -> None:
         async with await OckamPeer.connect(address) as peer:
             return [(await peer.ask("greeter", name)).payload for name in (b"Ada", b"Bob")]
 
-    command: list[str | Path] = [sys.executable, EXAMPLES / "greeter.py", tmp_path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with Forked(EXAMPLES / "greeter.py", tmp_path, stdout=PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             address = process.stdout.readline().strip().removeprefix("1#").removesuffix(";greeter")
@@ -167,8 +166,7 @@ def test_an_example_without_arguments_says_how_to_call_it(script: str) -> None:
 def test_an_elixir_node_is_greeted_and_greets(tmp_path: Path) -> None:
     """Every release that is there; by hand the same messages are sent above."""
     listen = free_address().rpartition(":")[2]
-    command: list[str | Path] = [sys.executable, EXAMPLES / "greeter.py", tmp_path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with Forked(EXAMPLES / "greeter.py", tmp_path, stdout=PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             port = process.stdout.readline().removesuffix(";greeter\n").rpartition(":")[2]

@@ -3,13 +3,13 @@
 import json
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from doc_support import ROOT, running
+from forked import Forked
 
 pytestmark = pytest.mark.needs("streamr")
 
@@ -18,13 +18,9 @@ DEADLINE_SECONDS = 120
 _ADDRESS = re.compile(r"^this is (0x[0-9a-fA-F]{40})$", re.MULTILINE)
 
 
-def start(*arguments: str | Path, output: Path) -> subprocess.Popen[bytes]:
+def start(*arguments: str | Path, output: Path) -> Forked:
     with output.open("wb") as file:
-        return subprocess.Popen(
-            [sys.executable, EXAMPLES / "streamr_client.py", *arguments],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
+        return Forked(EXAMPLES / "streamr_client.py", *arguments, stdout=file, stderr=file)
 
 
 def address_in(output: Path) -> str:
@@ -43,7 +39,7 @@ def read_what_is_published(url: str, directory: Path, count: int) -> None:
     follow = start(
         "follow", url, directory / "bob.key", stream, "--count", str(count), output=followed
     )
-    publish: subprocess.Popen[bytes] | None = None
+    publish: Forked | None = None
     try:
         reader = address_in(followed)
         options = ("--count", "5", "--to", reader, "--encrypt")

@@ -1,0 +1,7 @@
+from typing import Any
+
+import pytest
+
+class WorkerController:
+    config: pytest.Config
+    workerinput: dict[str, Any]
