@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
@@ -200,6 +201,11 @@ def run(frame: DataFrame, sink: str, directory: Path, rows: int, apart: int) -> 
     table, checkpoint = directory / "table", directory / "checkpoint"
     writer = frame.writeStream.format(sink).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start(None if sink == "noop" else str(table))
+    return rate(query, rows, apart)
+
+
+def rate(query: StreamingQuery, rows: int, apart: int = 0) -> Figure:
+    """What a query costs once it is warm; returns when it has ended."""
     begun: tuple[int, float] | None = None
     while query.isActive:
         last = query.lastProgress

@@ -47,12 +47,13 @@ from benchmarks.spark import (
     Figure,
     from_node,
     landing_of,
+    rate,
     run,
     sample_blocks,
     stand_in,
     stepped,
 )
-from benchmarks.spark_tables import STREAM, land, measure_latency, ours, rate
+from benchmarks.spark_tables import STREAM, land, measure_latency, silver_query
 from rillnode.codecs.entries import Block
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.delta import add_actions
@@ -125,7 +126,7 @@ class Rates:
             "node -> bronze, sink.python": lambda: self._landed(landing_in_process, 1),
             "bronze -> typed, sink.spark": lambda: self._typed(on_spark(spark, do)),
             "bronze -> typed, sink.python": lambda: self._typed(in_process, tasks=1),
-            "bronze -> silver": self._silver,
+            "bronze -> silver": lambda: self._stepped(silver_query(spark, bronze, place).step),
             "Spark's files -> Parquet": lambda: self._files(parsed=False),
             "Spark's files, from_json -> Parquet": lambda: self._files(parsed=True),
             "replay over TCP, from_json -> Parquet": self._replayed,
@@ -138,11 +139,6 @@ class Rates:
     def _typed(self, engine: Engine, tasks: int = 2) -> Figure:
         query = typed_query(self._bronze, self._place / "table", engine, tasks)
         return self._stepped(query.step)
-
-    def _silver(self) -> Figure:
-        figure = rate(ours(self._spark, self._bronze, self._place), self._rows)
-        self._check()
-        return figure
 
     def _files(self, *, parsed: bool) -> Figure:
         reader = self._spark.readStream.schema(BRONZE_STRUCT).option("maxFilesPerTrigger", 2)
@@ -174,10 +170,6 @@ class Rates:
 
     def _stepped(self, step: Callable[[], bool]) -> Figure:
         return stepped(step, self._place / "table", self._rows, self._apart)
-
-    def _check(self) -> None:
-        if (found := DeltaTable(self._place / "table").count()) != self._rows:
-            raise RuntimeError(f"the table has {found} rows, and not {self._rows}")
 
 
 def typed_query(bronze: Path, table: Path, engine: Engine, tasks: int) -> TypedQuery:

@@ -41,7 +41,8 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         bronze_dir: directory or URI of the bronze table.
         silver_dir: directory or URI of the silver table.
         gold_dir: directory or URI of the gold tables, null for none.
-        checkpoint_dir: directory or URI of the silver query's checkpoint.
+        checkpoint_dir: local directory for what silver remembers; elsewhere it forgets that with
+            its job.
         consumer: the job itself, as the node's saved indexes name it.
         duplicate_seconds: how long silver remembers an event, to leave it out if it comes again.
         key_files: paths of files with keys for encrypted entries, by kind of entries.
@@ -286,7 +287,7 @@ class JobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What must be writable: the tables, and checkpoints that are no matter of Spark's own."""
+        """What must be writable: the tables, and checkpoints."""
         derived = self.derived
         checkpoints = (self.checkpoint_dir, derived.checkpoint_dir if derived is not None else None)
         local = (one for one in checkpoints if one is not None and local_path(one) is not None)
