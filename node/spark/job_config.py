@@ -9,7 +9,6 @@ from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.ranges import ClientOptions
-from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.typed.layout import Expectation, Layout
 from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource, place_of
 
@@ -69,16 +68,6 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Where the tables lie."""
         views = (one.dir for one in self.views)
         return (*filter(None, (self.silver_dir, self.gold_dir)), *views)
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Directory or URI of each table."""
-        gold = (
-            ()
-            if self.gold_dir is None
-            else (f"{self.gold_dir.rstrip('/')}/{one.name}" for one in GOLD)
-        )
-        return (self.silver_dir, *gold, *(one.dir for one in self.views))
 
 
 class CatalogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
