@@ -20,7 +20,6 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -36,17 +35,15 @@ from rich.console import Console
 from rich.table import Table
 
 import rillnode
-from benchmarks import machine
 from benchmarks.spark import (
     BATCH_ROWS,
     BLOCK_ROWS,
-    TESTS,
-    WARM_BATCHES,
     Figure,
     rate,
     sample_blocks,
     show,
     stepped,
+    working,
 )
 from rillnode.codecs.entries import Block
 from rillnode.node.config import Config, GrantTable, HttpListener, Location, NoiseListener
@@ -279,13 +276,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=("spark", "python"), default="spark")
     parser.add_argument("--dir", type=Path, default=None, help="a directory on a disk")
     arguments = parser.parse_args()
-    rows = max(arguments.rows // BATCH_ROWS, WARM_BATCHES + 2) * BATCH_ROWS
-    sys.path.insert(0, str(TESTS))
-    with tempfile.TemporaryDirectory(prefix="rillnode-spark-", dir=arguments.dir) as name:
-        directory = Path(name)
-        about = machine.describe(directory)
-        for text in machine.warnings(about):
-            print(text, file=sys.stderr)
+    with working("rillnode-spark-", arguments.dir, arguments.rows) as (directory, rows):
         if arguments.case == "rate":
             measure_rate(rows, arguments.rounds, directory)
         else:

@@ -26,7 +26,6 @@ import os
 import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,11 +38,9 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import idle_sink, machine
+from benchmarks import idle_sink
 from benchmarks.spark import (
     BATCH_ROWS,
-    TESTS,
-    WARM_BATCHES,
     Figure,
     from_node,
     landing_of,
@@ -52,6 +49,7 @@ from benchmarks.spark import (
     sample_blocks,
     stand_in,
     stepped,
+    working,
 )
 from benchmarks.spark_tables import STREAM, land, measure_latency, silver_query
 from rillnode.codecs.entries import Block
@@ -289,17 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {sorted(unknown)[0]!r}: there are {' '.join(PARTS)}")
-    rows = 0 if options.quick else options.rows
-    rows = max(rows // BATCH_ROWS, WARM_BATCHES + 2) * BATCH_ROWS
-    sys.path.insert(0, str(TESTS))
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
-    )
-    with tempfile.TemporaryDirectory(prefix="rillnode-typed-", dir=options.dir) as name:
-        directory = Path(name)
-        about = machine.describe(directory)
-        for text in machine.warnings(about):
-            print(text, file=sys.stderr)
+    asked = 0 if options.quick else options.rows
+    with working("rillnode-typed-", options.dir, asked) as (directory, rows):
         for part in PARTS:
             if part not in options.parts:
                 continue
