@@ -18,7 +18,7 @@ from benchmarks.asks_load import Ask, Count, Part, Run
 from benchmarks.figures import Sink
 from benchmarks.processes import Process
 from benchmarks.servers import RILLNODE, missing, start_nats
-from benchmarks.workloads import Settings
+from benchmarks.workloads import Settings, in_turn
 
 CASE: Final = "asks"
 
@@ -37,7 +37,7 @@ def asks(settings: Settings, sink: Sink) -> None:
     names = list(systems)
     seconds = 0.5 if settings.quick else 5.0
     for turn in range(settings.rounds):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+        for name in in_turn(names, turn):
             if sink.has_failed(name):
                 continue
             where, system, around = systems[name]

@@ -1,6 +1,5 @@
 """W3: fan-out of one publisher's messages to WebSocket subscribers, and publishing alone."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,14 +12,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from coincurve import PrivateKey, PublicKey
 
 from benchmarks.figures import Sink
 from benchmarks.generator import run
 from benchmarks.jobs import Endpoint, FanoutJob, Result
 from benchmarks.processes import Process, free_port
-from benchmarks.servers import RILLNODE
-from benchmarks.workloads import Settings
+from benchmarks.servers import RILLNODE, start_rillnode
+from benchmarks.workloads import Settings, available, empty, in_turn
 
 _KIB: Final = 1_024
 _WINDOW: Final = 16
@@ -36,30 +36,15 @@ Start = Callable[[Path], AbstractContextManager[Endpoint]]
 
 @contextmanager
 def start_streamr(directory: Path) -> Generator[Endpoint]:
-    """Run a node that lets everybody in, with everything else as it comes.
+    """Run a node that lets everybody in, as a WebSocket server.
 
     Args:
         directory: where it is or will be.
     """
-    home, ports_file = directory / "node", directory / "ports.json"
-    rillnode = (sys.executable, "-m", "rillnode")
-    if not home.exists():
-        subprocess.run([*rillnode, "init", str(home)], check=True, capture_output=True)
-    ports_file.unlink(missing_ok=True)
-    listen = ("noise.listen=127.0.0.1:0", "streamr.listen=127.0.0.1:0", "http.enabled=false")
-    command = [*rillnode, "run", "-c", str(home / "node.toml"), "--dev"]
-    command += ["--ports-file", str(ports_file)]
-    command += [word for one in listen for word in ("--set", one)]
-    with Process(command, directory / "node.log") as process:
-        while not ports_file.exists():
-            process.check_starting("ports file")
-        address = json.loads(ports_file.read_text())["streamr"]
-        yield Endpoint(
-            kind="fanout",
-            port=int(address.rpartition(":")[2]),
-            pid=process.pid,
-            key_file=str(home / "data" / "admin.key"),
-        )
+    settings, options = ("streamr.listen=127.0.0.1:0",), ("--dev",)
+    with start_rillnode(directory, settings=settings, options=options) as server:
+        port = int(server.ports["streamr"].rpartition(":")[2])
+        yield msgspec.structs.replace(server.endpoint, kind="fanout", port=port)
 
 
 @contextmanager
@@ -96,9 +81,9 @@ SERVERS: Final[dict[str, Start]] = {
 def fan_out(settings: Settings, sink: Sink) -> None:
     """W3: each round starts every server anew, as W1 does."""
     seconds = 1.0 if settings.quick else 3.0
-    names = _available(settings, sink)
+    names = available(SERVERS, settings, sink, _missing)
     for turn in range(settings.rounds):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+        for name in in_turn(names, turn):
             for subscribers in (100,) if settings.quick else (100, 1_000):
                 for workload, rate in (
                     ("closed loop", 0.0),
@@ -106,7 +91,7 @@ def fan_out(settings: Settings, sink: Sink) -> None:
                 ):
                     if sink.has_failed(name):
                         continue
-                    with sink.trying(name), _server(name, settings) as endpoint:
+                    with sink.trying(name), empty(name, settings, SERVERS) as endpoint:
                         job = FanoutJob(
                             endpoint=endpoint,
                             subscribers=subscribers,
@@ -125,7 +110,7 @@ def fan_out(settings: Settings, sink: Sink) -> None:
 def _publish(settings: Settings, sink: Sink, seconds: float, *, signed: bool) -> None:
     """Messages that one publisher has stored and broadcast to one subscriber."""
     for _ in range(settings.rounds):
-        with _server(RILLNODE, settings) as endpoint:
+        with empty(RILLNODE, settings, SERVERS) as endpoint:
             job = FanoutJob(
                 endpoint=endpoint,
                 subscribers=1,
@@ -161,19 +146,6 @@ def _add(sink: Sink, workload: str, name: str, result: Result) -> None:
         sink.note(f"w3: {workload}, {name}: {limit}")
 
 
-def _available(settings: Settings, sink: Sink) -> list[str]:
-    found: list[str] = []
-    for name in SERVERS:
-        if settings.systems and not any(part in name for part in settings.systems):
-            continue
-        reason = _missing(name)
-        if reason:
-            sink.note(f"without {name}: {reason}")
-        else:
-            found.append(name)
-    return found
-
-
 def _missing(name: str) -> str:
     """Why a server cannot be started here; "" where it can."""
     if name == "bare picows" and find_spec("picows") is None:
@@ -186,15 +158,3 @@ def _missing(name: str) -> str:
         if asked.returncode:
             return f"node finds no {package}: run benchmarks/install-peers.sh"
     return ""
-
-
-@contextmanager
-def _server(name: str, settings: Settings) -> Generator[Endpoint]:
-    """A server with an empty directory, which is removed afterwards."""
-    directory = settings.directory / name.replace(" ", "-")
-    directory.mkdir()
-    try:
-        with SERVERS[name](directory) as endpoint:
-            yield endpoint
-    finally:
-        shutil.rmtree(directory)

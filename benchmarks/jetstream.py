@@ -24,7 +24,7 @@ from benchmarks.jobs import Endpoint, FillJob, PushJob, ReplayJob, SpreadJob
 from benchmarks.nats_servers import NatsServers, start_nats_servers
 from benchmarks.relay import start_relay
 from benchmarks.servers import RILLNODE, Server, missing, start_rillnode
-from benchmarks.workloads import Settings
+from benchmarks.workloads import Settings, in_turn
 
 CASE: Final = "jetstream"
 CASE_NODES: Final = "jetstream_nodes"
@@ -91,7 +91,7 @@ def _push_confirm(settings: Settings, sink: Sink, replicas: int) -> None:
             for message_bytes in (_KIB, 100):
                 for window in (1_024, 64, 1):
                     workload = f"W1, {kept(replicas)}, {message_bytes} B, window {window}"
-                    for system, endpoint in _in_turn(endpoints, turn):
+                    for system, endpoint in in_turn(endpoints, turn):
                         if endpoint.frames > window:
                             continue
                         job = PushJob(
@@ -118,7 +118,7 @@ def _replay(settings: Settings, sink: Sink, replicas: int) -> None:
             with sink.trying(system):
                 run(fill)
         for turn in range(settings.rounds):
-            for system, endpoint in _in_turn(endpoints, turn):
+            for system, endpoint in in_turn(endpoints, turn):
                 if sink.has_failed(system):
                     continue
                 job = ReplayJob(
@@ -151,11 +151,6 @@ def beside(
 def _relayed(settings: Settings, bare: Endpoint) -> Generator[tuple[str, Endpoint]]:
     with start_relay(settings.directory / "relay.log", bare.port) as port:
         yield RELAYED, msgspec.structs.replace(bare, port=port)
-
-
-def _in_turn(endpoints: list[tuple[str, Endpoint]], turn: int) -> list[tuple[str, Endpoint]]:
-    first = turn % len(endpoints)
-    return endpoints[first:] + endpoints[:first]
 
 
 def kept(replicas: int) -> str:
@@ -267,11 +262,9 @@ def start_node(
     home: Path, number: int, servers: NatsServers, replicas: int
 ) -> AbstractContextManager[Server]:
     """A node on the servers, which it finds in another order than the others do."""
-    first = number % len(servers.urls)
-    urls = servers.urls[first:] + servers.urls[:first]
     settings = (
         "store.engine=jetstream",
-        f"store.servers={json.dumps(urls)}",
+        f"store.servers={json.dumps(in_turn(servers.urls, number))}",
         f"store.monitors={json.dumps(servers.monitors)}",
         f"store.replicas={replicas}",
     )

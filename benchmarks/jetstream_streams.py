@@ -19,7 +19,7 @@ from benchmarks.jobs import BackJob, Endpoint, FollowJob, StreamsJob
 from benchmarks.nats_servers import NatsServers
 from benchmarks.processes import cpu_seconds
 from benchmarks.servers import RILLNODE
-from benchmarks.workloads import Settings
+from benchmarks.workloads import Settings, in_turn
 
 CASE_STREAMS: Final = "jetstream_streams"
 CASE_IDLE: Final = "jetstream_idle"
@@ -163,8 +163,7 @@ def _chosen(settings: Settings, turn: int, *systems: str) -> list[str]:
         for system in systems
         if not settings.systems or any(part in system for part in settings.systems)
     ]
-    first = turn % max(1, len(found))
-    return found[first:] + found[:first]
+    return in_turn(found, turn)
 
 
 def _endpoint(endpoints: list[tuple[str, Endpoint]], system: str) -> Endpoint:

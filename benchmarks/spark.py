@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
@@ -44,7 +45,7 @@ from rillnode.node.spark.ranges import ClientOptions
 from rillnode.node.spark.session import on_spark, open_session
 from rillnode.node.spark.typed.work import Engine
 
-TESTS: Final = Path(__file__).parent.parent / "tests" / "support"
+_TESTS: Final = Path(__file__).parent.parent / "tests" / "support"
 ENTRY_BYTES: Final = 1_024
 BLOCK_ROWS: Final = 250
 BLOCKS: Final = 400
@@ -200,6 +201,11 @@ def run(frame: DataFrame, sink: str, directory: Path, rows: int, apart: int) -> 
     table, checkpoint = directory / "table", directory / "checkpoint"
     writer = frame.writeStream.format(sink).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start(None if sink == "noop" else str(table))
+    return rate(query, rows, apart)
+
+
+def rate(query: StreamingQuery, rows: int, apart: int = 0) -> Figure:
+    """What a query costs once it is warm; returns when it has ended."""
     begun: tuple[int, float] | None = None
     while query.isActive:
         last = query.lastProgress
@@ -280,6 +286,22 @@ def show(figures: dict[str, list[Figure]]) -> None:
     Console().print(table)
 
 
+@contextmanager
+def working(prefix: str, where: Path | None, rows: int) -> Generator[tuple[Path, int]]:
+    """A directory for a run, and as many rows as make whole batches, some of them warm.
+
+    Tasks find the stand-in then. What is wrong with the machine is said.
+    """
+    sys.path.insert(0, str(_TESTS))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")])
+    )
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=where) as name:
+        for text in machine.warnings(machine.describe(Path(name))):
+            print(text, file=sys.stderr)
+        yield Path(name), max(rows // BATCH_ROWS, WARM_BATCHES + 2) * BATCH_ROWS
+
+
 def main() -> int:
     """Parse arguments, measure, show."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
@@ -287,16 +309,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dir", type=Path, default=None, help="a directory on a disk")
     arguments = parser.parse_args()
-    rows = max(arguments.rows // BATCH_ROWS, WARM_BATCHES + 2) * BATCH_ROWS
-    sys.path.insert(0, str(TESTS))
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
-    )
-    with tempfile.TemporaryDirectory(prefix="rillnode-spark-", dir=arguments.dir) as name:
-        directory = Path(name)
-        about = machine.describe(directory)
-        for text in machine.warnings(about):
-            print(text, file=sys.stderr)
+    with working("rillnode-spark-", arguments.dir, arguments.rows) as (directory, rows):
         show(measure(rows, arguments.rounds, directory))
     return 0
 

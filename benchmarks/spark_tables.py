@@ -5,8 +5,8 @@
                                               [--dir DIRECTORY]
 
 `rate` lands 1 KiB JSON entries in a bronze table and makes silver of them, beside what Spark does
-by itself with the same files: its file source, JSON parsed, duplicates left out with the same state
-store, its Parquet sink. The first batches of a case are not counted.
+by itself with the same files: its file source, JSON parsed, duplicates left out by its state store,
+its Parquet sink. The first batches of a case are not counted.
 
 `latency` runs a node with a sink of either kind, pushes events over the encrypted link at a steady
 rate and looks at a typed table afterwards, and with Spark at silver: from the time that an event
@@ -20,9 +20,8 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -36,16 +35,15 @@ from rich.console import Console
 from rich.table import Table
 
 import rillnode
-from benchmarks import machine
 from benchmarks.spark import (
     BATCH_ROWS,
     BLOCK_ROWS,
-    TESTS,
-    WARM_BATCHES,
     Figure,
-    cpu_seconds,
+    rate,
     sample_blocks,
     show,
+    stepped,
+    working,
 )
 from rillnode.codecs.entries import Block
 from rillnode.node.config import Config, GrantTable, HttpListener, Location, NoiseListener
@@ -56,10 +54,11 @@ from rillnode.node.spark.config import PythonSink, SinkTables, SparkSink
 from rillnode.node.spark.delta import add_actions
 from rillnode.node.spark.delta_log import live_files, open_table
 from rillnode.node.spark.frames import BRONZE_STRUCT
+from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.parquet import TableFile, write_files
 from rillnode.node.spark.process import session_members
-from rillnode.node.spark.session import open_session
-from rillnode.node.spark.silver import start_silver
+from rillnode.node.spark.session import on_spark, open_session
+from rillnode.node.spark.silver import SilverQuery, write_rows
 from rillnode.node.spark.table_config import TypedTable
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 
@@ -89,19 +88,17 @@ def land(bronze: Path, rows: int) -> None:
         )
 
 
-def ours(spark: SparkSession, bronze: Path, place: Path) -> StreamingQuery:
+def silver_query(spark: SparkSession, bronze: Path, place: Path) -> SilverQuery:
     """The query of silver."""
-    return start_silver(
-        spark,
-        bronze=str(bronze),
-        table=str(place / "table"),
-        checkpoint=str(place / "checkpoint"),
-        drain_file=place / "drain",
-        rows_max=BATCH_ROWS,
+    config = DerivedConfig(
+        bronze_dir=str(bronze),
+        silver_dir=str(place / "table"),
+        checkpoint_dir=str(place / "checkpoint"),
+        consumer="benchmark",
         duplicate_seconds=DUPLICATE_SECONDS,
-        key_files={},
-        trigger={"availableNow": True},
+        batch_rows_max=BATCH_ROWS,
     )
+    return SilverQuery(config, on_spark(spark, write_rows), tasks_max=2)
 
 
 def sparks(spark: SparkSession, bronze: Path, place: Path) -> StreamingQuery:
@@ -122,39 +119,23 @@ def sparks(spark: SparkSession, bronze: Path, place: Path) -> StreamingQuery:
     return writer.trigger(availableNow=True).start(str(place / "table"))
 
 
-def rate(query: StreamingQuery, rows: int) -> Figure:
-    """What a query costs once it is warm; returns when it has ended."""
-    begun: tuple[int, float] | None = None
-    while query.isActive:
-        last = query.lastProgress
-        if begun is None and last is not None and last.batchId >= WARM_BATCHES - 1:
-            begun = (last.batchId, cpu_seconds(apart=0))
-        time.sleep(0.02)
-    query.awaitTermination()
-    assert begun is not None
-    cpu = cpu_seconds(apart=0) - begun[1]
-    counted = [p for p in query.recentProgress if p.numInputRows and p.batchId >= WARM_BATCHES]
-    seconds = sum(progress.durationMs["triggerExecution"] for progress in counted) / 1000
-    million = (rows - (begun[0] + 1) * BATCH_ROWS) / 1e6
-    return Figure(len(counted) * BATCH_ROWS / seconds, cpu / million)
-
-
 def measure_rate(rows: int, rounds: int, directory: Path) -> None:
     """Run both cases in turn and show the medians."""
     bronze = directory / "bronze"
     land(bronze, rows)
     spark = open_session("benchmark", master="local[2]", work_dir=directory / "work")
-    cases: dict[str, Callable[[SparkSession, Path, Path], StreamingQuery]] = {
-        "bronze -> silver": ours,
-        "Spark's file source, JSON, duplicates, Parquet sink": sparks,
-    }
     figures: dict[str, list[Figure]] = {}
     for number in range(rounds):
-        for name, start in cases.items():
-            place = directory / f"{number}-{start.__name__}"
-            figures.setdefault(name, []).append(rate(start(spark, bronze, place), rows))
-    if DeltaTable(directory / "0-ours" / "table").count() != rows:
-        raise RuntimeError("silver does not hold every row once")
+        ours, theirs = directory / f"{number}-ours", directory / f"{number}-theirs"
+        query = silver_query(spark, bronze, ours)
+        found = {
+            "bronze -> silver": stepped(query.step, ours / "table", rows, apart=0),
+            "Spark's file source, JSON, duplicates, Parquet sink": rate(
+                sparks(spark, bronze, theirs), rows
+            ),
+        }
+        for name, figure in found.items():
+            figures.setdefault(name, []).append(figure)
     spark.stop()
     show(figures)
 
@@ -295,13 +276,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=("spark", "python"), default="spark")
     parser.add_argument("--dir", type=Path, default=None, help="a directory on a disk")
     arguments = parser.parse_args()
-    rows = max(arguments.rows // BATCH_ROWS, WARM_BATCHES + 2) * BATCH_ROWS
-    sys.path.insert(0, str(TESTS))
-    with tempfile.TemporaryDirectory(prefix="rillnode-spark-", dir=arguments.dir) as name:
-        directory = Path(name)
-        about = machine.describe(directory)
-        for text in machine.warnings(about):
-            print(text, file=sys.stderr)
+    with working("rillnode-spark-", arguments.dir, arguments.rows) as (directory, rows):
         if arguments.case == "rate":
             measure_rate(rows, arguments.rounds, directory)
         else:

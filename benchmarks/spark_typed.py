@@ -26,7 +26,6 @@ import os
 import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,20 +38,20 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import idle_sink, machine
+from benchmarks import idle_sink
 from benchmarks.spark import (
     BATCH_ROWS,
-    TESTS,
-    WARM_BATCHES,
     Figure,
     from_node,
     landing_of,
+    rate,
     run,
     sample_blocks,
     stand_in,
     stepped,
+    working,
 )
-from benchmarks.spark_tables import STREAM, land, measure_latency, ours, rate
+from benchmarks.spark_tables import STREAM, land, measure_latency, silver_query
 from rillnode.codecs.entries import Block
 from rillnode.node.spark.arrow import BatchBuilder
 from rillnode.node.spark.delta import add_actions
@@ -125,7 +124,7 @@ class Rates:
             "node -> bronze, sink.python": lambda: self._landed(landing_in_process, 1),
             "bronze -> typed, sink.spark": lambda: self._typed(on_spark(spark, do)),
             "bronze -> typed, sink.python": lambda: self._typed(in_process, tasks=1),
-            "bronze -> silver": self._silver,
+            "bronze -> silver": lambda: self._stepped(silver_query(spark, bronze, place).step),
             "Spark's files -> Parquet": lambda: self._files(parsed=False),
             "Spark's files, from_json -> Parquet": lambda: self._files(parsed=True),
             "replay over TCP, from_json -> Parquet": self._replayed,
@@ -138,11 +137,6 @@ class Rates:
     def _typed(self, engine: Engine, tasks: int = 2) -> Figure:
         query = typed_query(self._bronze, self._place / "table", engine, tasks)
         return self._stepped(query.step)
-
-    def _silver(self) -> Figure:
-        figure = rate(ours(self._spark, self._bronze, self._place), self._rows)
-        self._check()
-        return figure
 
     def _files(self, *, parsed: bool) -> Figure:
         reader = self._spark.readStream.schema(BRONZE_STRUCT).option("maxFilesPerTrigger", 2)
@@ -174,10 +168,6 @@ class Rates:
 
     def _stepped(self, step: Callable[[], bool]) -> Figure:
         return stepped(step, self._place / "table", self._rows, self._apart)
-
-    def _check(self) -> None:
-        if (found := DeltaTable(self._place / "table").count()) != self._rows:
-            raise RuntimeError(f"the table has {found} rows, and not {self._rows}")
 
 
 def typed_query(bronze: Path, table: Path, engine: Engine, tasks: int) -> TypedQuery:
@@ -297,17 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {sorted(unknown)[0]!r}: there are {' '.join(PARTS)}")
-    rows = 0 if options.quick else options.rows
-    rows = max(rows // BATCH_ROWS, WARM_BATCHES + 2) * BATCH_ROWS
-    sys.path.insert(0, str(TESTS))
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
-    )
-    with tempfile.TemporaryDirectory(prefix="rillnode-typed-", dir=options.dir) as name:
-        directory = Path(name)
-        about = machine.describe(directory)
-        for text in machine.warnings(about):
-            print(text, file=sys.stderr)
+    asked = 0 if options.quick else options.rows
+    with working("rillnode-typed-", options.dir, asked) as (directory, rows):
         for part in PARTS:
             if part not in options.parts:
                 continue

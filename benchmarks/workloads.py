@@ -3,11 +3,11 @@
 import random
 import shutil
 import time
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from benchmarks.figures import Sink
 from benchmarks.generator import LoadGenerator, run
@@ -26,6 +26,8 @@ from benchmarks.processes import disk_bytes
 from benchmarks.servers import FLOOR, RILLNODE, SERVERS, Server, missing
 
 _KIB: Final = 1_024
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,9 @@ def push_confirm(settings: Settings, sink: Sink) -> None:
         RILLNODE, "redis, AOF always", "redis, AOF everysec, TLS",
         "nats", "nats, TLS", "nats, sync always", FLOOR,
     )  # fmt: skip
-    systems = _available(names, settings, sink)
+    systems = available(names, settings, sink)
     for turn in range(settings.rounds):
-        for name in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
+        for name in in_turn(systems, turn):
             if sink.has_failed(name):
                 continue
             with sink.trying(name), _server(name, settings) as server:
@@ -132,7 +134,7 @@ def replay(settings: Settings, sink: Sink) -> None:
     names = tuple(dict.fromkeys(reader.server for reader in _READERS))
     with ExitStack() as stack:
         servers: dict[str, Server] = {}
-        for name in _available(names, settings, sink):
+        for name in available(names, settings, sink):
             with sink.trying(name):
                 server = stack.enter_context(_server(name, settings))
                 run(FillJob(endpoint=server.endpoint, stream="w2", message_bytes=_KIB, count=count))
@@ -169,7 +171,7 @@ def work(settings: Settings, sink: Sink) -> None:
     names = (RILLNODE, "redis, AOF always", "redis, AOF everysec", "nats", "nats, sync always")
     with ExitStack() as stack:
         servers: dict[str, Server] = {}
-        for name in _available(names, settings, sink):
+        for name in available(names, settings, sink):
             with sink.trying(name):
                 server = stack.enter_context(_server(name, settings))
                 job = FillJob(
@@ -206,7 +208,7 @@ _IDLE_SECONDS: Final = 125.0
 def many_streams(settings: Settings, sink: Sink) -> None:
     """W4: memory is the growth of the server's resident memory."""
     for count in (1_000, 10_000) if settings.quick else (10_000, 100_000):
-        for name in _available((RILLNODE, "redis, AOF always", "nats"), settings, sink):
+        for name in available((RILLNODE, "redis, AOF always", "nats"), settings, sink):
             if sink.has_failed(name):
                 continue
             with sink.trying(name), _server(name, settings) as server:
@@ -235,7 +237,7 @@ def idle_links(settings: Settings, sink: Sink) -> None:
     """W5: memory is the growth of the server's resident memory from the first connection on."""
     names = (RILLNODE, "redis, AOF always", "redis, AOF everysec, TLS", "nats", "nats, TLS")
     for count in (200, 1_000) if settings.quick else (1_000, 5_000):
-        for name in _available(names, settings, sink):
+        for name in available(names, settings, sink):
             if sink.has_failed(name):
                 continue
             with sink.trying(name), _server(name, settings) as server:
@@ -293,13 +295,25 @@ def _kill_under_load(server: Server, confirms_file: str, turn: int, seconds: flo
         return int(generator.phase()["confirmed"])
 
 
-def _available(names: Sequence[str], settings: Settings, sink: Sink) -> list[str]:
-    """The systems that were asked for and can be started here."""
+def available(
+    names: Iterable[str],
+    settings: Settings,
+    sink: Sink,
+    why_not: Callable[[str], str] | None = None,
+) -> list[str]:
+    """The systems that were asked for and can be started here.
+
+    Args:
+        names: all systems.
+        settings: the run's.
+        sink: gets a note of each that cannot.
+        why_not: tells why one cannot, "" where it can; None for the peers of `servers`.
+    """
     found: list[str] = []
     for name in names:
         if settings.systems and not any(part in name for part in settings.systems):
             continue
-        reason = missing(name)
+        reason = (why_not or missing)(name)
         if reason:
             sink.note(f"without {name}: {reason}")
         else:
@@ -307,13 +321,27 @@ def _available(names: Sequence[str], settings: Settings, sink: Sink) -> list[str
     return found
 
 
+def in_turn(systems: Sequence[T], turn: int) -> list[T]:
+    """The systems, another one first in each round."""
+    first = turn % max(1, len(systems))
+    return [*systems[first:], *systems[:first]]
+
+
 @contextmanager
-def _server(name: str, settings: Settings) -> Generator[Server]:
+def empty(
+    name: str,
+    settings: Settings,
+    servers: Mapping[str, Callable[[Path], AbstractContextManager[T]]],
+) -> Generator[T]:
     """A server with an empty directory, which is removed afterwards."""
     directory = settings.directory / name.replace(", ", "-").replace(" ", "-")
     directory.mkdir()
     try:
-        with SERVERS[name](directory) as server:
+        with servers[name](directory) as server:
             yield server
     finally:
         shutil.rmtree(directory)
+
+
+def _server(name: str, settings: Settings) -> AbstractContextManager[Server]:
+    return empty(name, settings, SERVERS)

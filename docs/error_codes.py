@@ -158,7 +158,7 @@ _MEANINGS: Final = {
     "signature.missing": "a message that must be signed is not",
     "serve.limit": "more addresses, calls or time than one link or service may have",
     "sink.reset": "a stream was removed and created again while a sink was reading it",
-    "spark.checkpoint": "a query's checkpoint is damaged, or another query's",
+    "spark.checkpoint": "what silver remembers of events cannot be read or written",
     "spark.damaged": "a file of a table's log cannot be read",
     "spark.log": "a table has changed in a way that its readers cannot follow",
     "spark.option": "an option of the format is missing, or has a value that it cannot have",

@@ -115,11 +115,11 @@ class SparkSink(TableSink, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def silver_checkpoint_path(self) -> Path | None:
-        """Where the silver query's checkpoint lies; None without silver."""
+        """Where silver keeps what it remembers; None without silver."""
         if self.silver_dir is None:
             return None
         if self.silver_dir.path is None:
-            # Spark cannot write to an object store by itself.
+            # What silver remembers is in a file, of which only a part changes.
             return self.checkpoint_path.with_name(f"{self.checkpoint_path.name}-silver")
         return self.silver_dir.path / "_checkpoints" / "silver"
 

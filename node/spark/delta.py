@@ -164,12 +164,6 @@ def commit(
     sync_log(location, before, table.version())
 
 
-def holds(table: DeltaTable, app_id: str, batch_id: int) -> bool:
-    """Whether a table holds a query's batch."""
-    done = table.transaction_version(app_id)
-    return done is not None and done >= batch_id
-
-
 def committing(location: str) -> AbstractContextManager[None]:
     """Keep a second committer off a local table.
 

@@ -83,23 +83,6 @@ class Position(NamedTuple):
     files: int = 0
     time_ms: int = 0
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "Position":
-        """Read a position from Spark's checkpoint.
-
-        Raises:
-            ConfigError: it is none.
-        """
-        try:
-            return cls(str(document["table"]), *(int(document[name]) for name in _NUMBERS))
-        except (KeyError, TypeError, ValueError) as error:
-            text = f"the checkpoint's offset is no position in a table's log: {error}"
-            raise ConfigError("spark.checkpoint", text) from None
-
-    def to_json(self) -> dict[str, Any]:
-        """The position as it stands in Spark's checkpoint."""
-        return self._asdict()
-
     def transactions(self) -> list[Transaction]:
         """The position for a commit of a table that is made of the one that was read.
 

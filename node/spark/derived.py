@@ -1,4 +1,4 @@
-"""Runs the silver query and, beside it in a thread, gold and other views of silver.
+"""Makes silver in a thread and, beside it in another, gold and other views of silver.
 
 Bronze must land whatever happens to them, because the node keeps entries for it only this long. So
 the failures of one end nothing, neither bronze nor another of them: they are told, and tried again
@@ -10,11 +10,10 @@ that dies leaves the old ones as they are; the next one begins again.
 
 import heapq
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
@@ -22,28 +21,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from rillnode.codecs.errors import ConfigError, StoreError
-from rillnode.node.spark.delta_log import TableLog, saved_position
+from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.erasure import Erasures, sweep
 from rillnode.node.spark.files import absolute, local_path, own_checkpoint
 from rillnode.node.spark.job_config import DerivedConfig
-from rillnode.node.spark.maintenance import Maintenance
 from rillnode.node.spark.offsets import Positions
-from rillnode.node.spark.parts import (
-    LOOK_SECONDS,
-    Behind,
-    Duties,
-    Duty,
-    Part,
-    duty_of,
-    view_of,
-)
-from rillnode.node.spark.session import SPARK_FAILURES
-from rillnode.node.spark.silver import start_silver
+from rillnode.node.spark.parts import Duties, Duty, Part, duty_of, view_of
+from rillnode.node.spark.silver import SilverQuery
 from rillnode.node.spark.tables import LAG
+from rillnode.node.spark.typed.work import Engine
 from rillnode.node.spark.upsert import upsert
 from rillnode.node.spark.views.planning import gold_views
 from rillnode.node.spark.views.query import SilverSource, ViewQuery
@@ -54,7 +42,6 @@ LAG_ROWS_MAX: Final = 10_000
 """Rows of one minute; beyond, those furthest behind. Own choice: a node may have 100,000 streams,
 each with consumers of its own."""
 STOP_SECONDS: Final = 20.0
-_POLL_SECONDS: Final = 0.05
 
 
 class LagNotes:
@@ -129,29 +116,22 @@ class Derived:
     """The tables made of one bronze table.
 
     Args:
-        session: Spark.
         config: which tables there are, and how they are made.
-        drain_file: made when it is to end: while this file exists, silver begins no batch.
+        engine: does the work of silver's tasks.
+        tasks_max: tasks of a step of silver that is large enough for them.
     """
 
-    def __init__(self, session: SparkSession, config: DerivedConfig, drain_file: Path) -> None:
-        self._session = session
+    def __init__(self, config: DerivedConfig, engine: Engine, tasks_max: int = 1) -> None:
         self._config = config
-        self._drain_file = drain_file
-        drain_file.parent.mkdir(parents=True, exist_ok=True)
-        drain_file.unlink(missing_ok=True)
         self._bronze_dir = absolute(config.bronze_dir)
         self._silver_dir = absolute(config.silver_dir)
-        self._bronze_log, self._silver_log = TableLog(self._bronze_dir), TableLog(self._silver_dir)
-        self._maintenance = Maintenance(self._silver_dir, config.compact_commits)
-        self._places = config.locations
-        self._silver = Part("silver", self._places)
-        self._behind, self._look_at = Behind(self._bronze_log), 0.0
-        self._query: StreamingQuery | None = None
-        self._batch_id: int | None = None
-        self._start_at = 0.0
+        self._query = SilverQuery(config, engine, tasks_max)
         self._owned = ExitStack()
         self._is_owner = False
+        self._silver = Duties(
+            [Duty(Part("silver", config.locations), self._step, self._query)],
+            pause_seconds=config.trigger_seconds,
+        )
         views = [view_of(one) for one in config.views]
         duties: list[Duty] = []
         self._lag: LagNotes | None = None
@@ -159,7 +139,7 @@ class Derived:
             gold_dir = absolute(config.gold_dir)
             views = [*gold_views(gold_dir), *views]
             self._lag = LagNotes(f"{gold_dir.rstrip('/')}/{LAG.name}")
-            duties.append(Duty(Part("gold/lag", self._places), self._lag.write))
+            duties.append(Duty(Part("gold/lag", config.locations), self._lag.write))
         source = (self._bronze_dir, self._silver_dir)
         made = [duty_of(ViewQuery(view, SilverSource(*source))) for view in views]
         self._views = Duties([*made, *duties], lambda: self._is_owner)
@@ -172,110 +152,50 @@ class Derived:
 
         Raises:
             RillnodeError: a table is another, or was changed.
-            PySparkException: the query failed.
         """
         self._own()
-        self._start_silver({"availableNow": True}).awaitTermination()
+        while self._query.step():
+            continue
         sweep(self._silver_dir, Erasures(self._bronze_dir).erased())
-        silver = self._silver_log.open()
+        silver = open_table(self._silver_dir)
         say(f"silver has {0 if silver is None else silver.count():,} rows")
         self._views.run_once(say)
 
     def start(self) -> None:
-        """Begin to run; `step` keeps it running."""
+        """Begin to run."""
+        self._silver.start()
         self._views.start()
 
-    def step(self) -> None:
-        """Start the query or start it again, and keep its table in order; takes little time."""
-        if time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + LOOK_SECONDS
-            self._look()
-        try:
-            if self._query is None:
-                self._start_if_due()
-            elif not self._query.isActive:
-                query, self._query = self._query, None
-                query.awaitTermination()  # raises what it failed with
-            else:
-                self._follow(self._query)
-        except SPARK_FAILURES as error:
-            # The first progress of the query that is started next tells that it works again.
-            self._batch_id = None
-            self._start_at = time.monotonic() + self._silver.failed(error)
-
     def finish(self, deadline: float | None = None) -> None:
-        """Let batch and step end, and stop.
+        """Let the running steps end, and stop.
 
         Args:
             deadline: when to stop waiting for them, by the monotonic clock.
         """
         if deadline is None:
             deadline = time.monotonic() + STOP_SECONDS
-        query = self._query
-        if query is not None:
-            self._drain_file.touch()
-            while query.isActive and query.status["isTriggerActive"]:
-                if time.monotonic() >= deadline:
-                    break
-                time.sleep(_POLL_SECONDS)
-            query.stop()
-            self._drain_file.unlink(missing_ok=True)
+        self._silver.finish(deadline)
         self._views.finish(deadline)
+        self._query.close()
         self._owned.close()
 
     def report(self) -> dict[str, dict[str, object]]:
         """The state of every table, for the job's report."""
-        return {self._silver.name: self._silver.report(), **self._views.report()}
+        return {**self._silver.report(), **self._views.report()}
 
     def note_lag(self, committed: Mapping[str, Positions], latest: Positions) -> None:
         """Note what the consumers of the streams have committed, and where the streams end."""
         if self._lag is not None:
             self._lag.note(committed, latest, datetime.now(UTC))
 
-    def _start_if_due(self) -> None:
-        # Without a first version of bronze there is nothing to follow.
-        if time.monotonic() >= self._start_at and self._bronze_log.open() is not None:
-            self._own()
-            interval = f"{round(self._config.trigger_seconds * 1000)} milliseconds"
-            self._query = self._start_silver({"processingTime": interval})
+    def _step(self) -> bool:
+        self._own()
+        return self._query.step()
 
     def _own(self) -> None:
         if not self._is_owner:
             self._owned.enter_context(own_tables(self._config))
             self._is_owner = True
-
-    def _start_silver(self, trigger: Mapping[str, Any]) -> StreamingQuery:
-        return start_silver(
-            self._session,
-            bronze=self._bronze_dir,
-            table=self._silver_dir,
-            checkpoint=absolute(self._config.checkpoint_dir),
-            drain_file=self._drain_file,
-            rows_max=self._config.batch_rows_max,
-            duplicate_seconds=self._config.duplicate_seconds,
-            key_files=self._config.key_files,
-            trigger=trigger,
-        )
-
-    def _look(self) -> None:
-        """Note how far silver is behind bronze."""
-        # Where nobody can know, the last figures stay; what is made of bronze says why.
-        with suppress(*SPARK_FAILURES):
-            bronze = self._bronze_log.open()
-            if bronze is not None:
-                silver = saved_position(self._silver_log.open(), str(bronze.metadata().id))
-                found = self._behind.look(bronze, {"silver": silver}, datetime.now(UTC))
-                self._silver.behind = found.get("silver", self._silver.behind)
-
-    def _follow(self, query: StreamingQuery) -> None:
-        progress = query.lastProgress
-        if progress is not None and progress.batchId != self._batch_id:
-            self._batch_id = progress.batchId
-            self._silver.worked()
-        table = self._silver_log.open()
-        done = None if table is None else self._maintenance.step(table)
-        if done:
-            print(f"silver: {done}", file=sys.stderr, flush=True)
 
 
 _NEW: Final = ".replay"
@@ -283,11 +203,17 @@ _OLD: Final = ".replaced"
 
 
 def replay(
-    session: SparkSession, config: DerivedConfig, drain_file: Path, say: Callable[[str], None]
+    config: DerivedConfig, engine: Engine, say: Callable[[str], None], tasks_max: int = 1
 ) -> None:
     """Make the tables anew; returns when they are in their place.
 
     Only local tables: an object store cannot put a directory in the place of another.
+
+    Args:
+        config: the tables.
+        engine: does the work of silver's tasks.
+        say: is told of every table that is done.
+        tasks_max: as of `Derived`.
 
     Raises:
         ConfigError: a table is not local.
@@ -316,7 +242,7 @@ def replay(
         ),
     )
     with own_tables(config):
-        derived = Derived(session, fresh, drain_file)
+        derived = Derived(fresh, engine, tasks_max)
         derived.run_once(say)
         derived.finish()
         if gold is not None and (gold / LAG.name).exists():

@@ -1,27 +1,20 @@
-"""Finds the files of tables and of Spark's checkpoints, and makes local ones survive a power cut.
-
-Of a checkpoint, Spark writes `metadata` (the query's id, once), `offsets/N` (the positions that
-batch N covers, before it runs) and `commits/N` (after it). It does not sync them. A power cut could
-therefore take back what a synced table or a saved index already relies on: batch N would come
-again, but with other positions, and be taken for the one that is in the table. So we sync these
-files first.
+"""Finds the files of tables, and makes local ones survive a power cut.
 
 Only local directories are synced, and locked; object stores keep what they confirmed.
 """
 
 import fcntl
-import json
 import time
 from collections.abc import Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
 from rillnode.actors.log.directories import sync
-from rillnode.codecs.errors import ConfigError, StoreError
+from rillnode.codecs.errors import StoreError
 
 _POLL_SECONDS: Final = 0.1
 
@@ -58,6 +51,14 @@ def remove_files(table: str, names: Iterable[str]) -> None:
             system.delete_file(f"{root}/{name}")
         except FileNotFoundError:
             continue
+
+
+def remove_begun(table: str, name: str) -> None:
+    """Remove files that no commit has added, by what their names begin with, as far as it can."""
+    with suppress(OSError):
+        system, root = filesystem(table)
+        found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        remove_files(table, [one.base_name for one in found if one.base_name.startswith(name)])
 
 
 def sync_files(paths: Iterable[Path]) -> None:
@@ -103,44 +104,6 @@ def locked_directory(location: str, name: str, *, seconds: float) -> AbstractCon
 _LOCK: Final = "job.lock"
 
 
-def query_id(location: str) -> str:
-    """The id of the query that the checkpoint belongs to; a new checkpoint has a new id.
-
-    Raises:
-        ConfigError: there is no readable checkpoint.
-    """
-    try:
-        return str(json.loads(_read(location, "metadata"))["id"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            "spark.checkpoint", f"{location}/metadata does not hold a query's id: {error}"
-        ) from error
-
-
-def batch_offset(location: str, batch_id: int) -> dict[str, Any]:
-    """Where a batch of a query with one source ends, as its source has planned.
-
-    Layout of `offsets/N`: a version, what the engine notes, then one line of JSON per source.
-
-    Raises:
-        ConfigError: the checkpoint does not tell.
-    """
-    try:
-        lines = _read(location, f"offsets/{batch_id}").splitlines()
-        return dict(json.loads(lines[2]))
-    except (OSError, ValueError, IndexError, TypeError) as error:
-        raise ConfigError(
-            "spark.checkpoint", f"{location}/offsets/{batch_id} does not hold an offset: {error}"
-        ) from error
-
-
-def sync_batch(location: str, batch_id: int) -> None:
-    """Make durable which positions the batch covers, before its rows become durable."""
-    local = local_path(location)
-    if local is not None:
-        sync_files([local / "metadata", local / "offsets" / str(batch_id)])
-
-
 def own_checkpoint(location: str, *, seconds: float) -> AbstractContextManager[None]:
     """Keep other jobs off a checkpoint; object stores have no locks.
 
@@ -152,9 +115,3 @@ def own_checkpoint(location: str, *, seconds: float) -> AbstractContextManager[N
         StoreError: `file.locked`, another job has it; raised on entering.
     """
     return locked_directory(location, _LOCK, seconds=seconds)
-
-
-def _read(location: str, name: str) -> bytes:
-    system, root = filesystem(location)
-    with system.open_input_stream(f"{root}/{name}") as stream:
-        return bytes(stream.read())

@@ -18,10 +18,9 @@ from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.parquet import file_rows
 from rillnode.node.spark.schema_upgrade import conform
-from rillnode.node.spark.tables import BRONZE_SCHEMA, SILVER_SCHEMA
+from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 BRONZE_STRUCT: Final = from_arrow_schema(BRONZE_SCHEMA)
-SILVER_STRUCT: Final = from_arrow_schema(SILVER_SCHEMA)
 
 
 def frame_of(session: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:

@@ -63,6 +63,7 @@ from rillnode.node.spark.session import (
     open_session,
     use_here,
 )
+from rillnode.node.spark.silver import write_rows
 from rillnode.node.spark.typed.tables import TypedTables
 from rillnode.node.spark.typed.work import do
 
@@ -159,12 +160,11 @@ def _land(
     if tables is None:
         land(landing, [typed, *others], stop, available_now)
         return
-    derived = Derived(session, tables, Path(config.work_dir).absolute() / "drain")
+    derived = Derived(tables, on_spark(session, write_rows), tasks_max)
     lag_at = 0.0
 
     def step() -> None:
         nonlocal lag_at
-        derived.step()
         if time.monotonic() >= lag_at:
             lag_at = time.monotonic() + LAG_SECONDS
             _note_lag(config, tables, landing, derived)

@@ -9,7 +9,6 @@ from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark.files import local_path
 from rillnode.node.spark.ranges import ClientOptions
-from rillnode.node.spark.tables import GOLD
 from rillnode.node.spark.typed.layout import Expectation, Layout
 from rillnode.node.spark.typed.schemas import STREAM, Evolve, Reject, SchemaSource, place_of
 
@@ -41,7 +40,8 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         bronze_dir: directory or URI of the bronze table.
         silver_dir: directory or URI of the silver table.
         gold_dir: directory or URI of the gold tables, null for none.
-        checkpoint_dir: directory or URI of the silver query's checkpoint.
+        checkpoint_dir: local directory for what silver remembers; elsewhere it forgets that with
+            its job.
         consumer: the job itself, as the node's saved indexes name it.
         duplicate_seconds: how long silver remembers an event, to leave it out if it comes again.
         key_files: paths of files with keys for encrypted entries, by kind of entries.
@@ -68,16 +68,6 @@ class DerivedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Where the tables lie."""
         views = (one.dir for one in self.views)
         return (*filter(None, (self.silver_dir, self.gold_dir)), *views)
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Directory or URI of each table."""
-        gold = (
-            ()
-            if self.gold_dir is None
-            else (f"{self.gold_dir.rstrip('/')}/{one.name}" for one in GOLD)
-        )
-        return (self.silver_dir, *gold, *(one.dir for one in self.views))
 
 
 class CatalogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -286,7 +276,7 @@ class JobConfig(TableJobConfig, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What must be writable: the tables, and checkpoints that are no matter of Spark's own."""
+        """What must be writable: the tables, and checkpoints."""
         derived = self.derived
         checkpoints = (self.checkpoint_dir, derived.checkpoint_dir if derived is not None else None)
         local = (one for one in checkpoints if one is not None and local_path(one) is not None)

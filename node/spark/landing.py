@@ -20,13 +20,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
 from deltalake import DeltaTable, Schema, Transaction
-from pyarrow import fs
 
 from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.errors import ConfigError, StoreError
@@ -43,7 +41,7 @@ from rillnode.node.spark.delta import (
 from rillnode.node.spark.erasing import Lake, Sweeps
 from rillnode.node.spark.erasure import Erasures
 from rillnode.node.spark.explaining import FAILURES, check_places, check_stores, explain_end
-from rillnode.node.spark.files import absolute, filesystem, own_checkpoint, remove_files
+from rillnode.node.spark.files import absolute, own_checkpoint, remove_begun, remove_files
 from rillnode.node.spark.job_config import JobConfig, PythonJobConfig, TableJobConfig, read_config
 from rillnode.node.spark.jobs import DRAIN_SECONDS, add_bounds, run_job, say
 from rillnode.node.spark.maintenance import Maintenance
@@ -323,11 +321,7 @@ class Landing:
             written = self._engine([msgspec.json.encode(one) for one in tasks])
         except BaseException:
             # Of several tasks, others than the one that has failed may have written files.
-            with suppress(OSError):  # why it has failed is what counts
-                system, root = filesystem(self._location)
-                found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
-                names = [one.base_name for one in found if one.base_name.startswith(batch)]
-                remove_files(self._location, names)
+            remove_begun(self._location, batch)
             raise
         return [file for one in written for file in msgspec.json.decode(one, type=list[TableFile])]
 

@@ -60,10 +60,12 @@ class FileStatistics:
 
     Args:
         columns: the columns that they are about, which all rows have.
+        entries: whether `data` and `gap_until` are those of entries, where they are there.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.rows = 0
+    def __init__(self, columns: Sequence[str], *, entries: bool = True) -> None:
+        self.rows = self.data_bytes = self.entries_lost = 0
+        self._entries = entries
         self._nulls = dict.fromkeys(columns, 0)
         self._ranges: dict[str, tuple[Any, Any]] = {}
 
@@ -75,6 +77,13 @@ class FileStatistics:
             self._nulls[name] += column.null_count
             found = pc.min_max(column).as_py()
             self._widen(name, found["min"], found["max"])
+        if not self._entries:
+            return
+        if "data" in rows.column_names and pa.types.is_binary(rows.schema.field("data").type):
+            self.data_bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
+        if {"index", "gap_until"} <= {*rows.column_names}:
+            lost = pc.subtract(rows.column("gap_until"), rows.column("index"))
+            self.entries_lost += pc.sum(lost).as_py() or 0
 
     def to_json(self) -> str:
         """The statistics as Delta's log holds them."""
@@ -275,18 +284,6 @@ def described_file(file: Mapping[str, Any]) -> TableFile:
     )
 
 
-def describe_file(table: str, name: str) -> TableFile:
-    """What a commit says of a file that another process has written to the table's directory."""
-    system, root = filesystem(table)
-    path = f"{root}/{name}"
-    with pq.ParquetFile(path, filesystem=system) as parquet:
-        schema = parquet.schema_arrow
-    figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
-    for batch in file_rows(table, name, figures.wanted):
-        figures.add(pa.Table.from_batches([batch]))
-    return figures.file(name, system.get_file_info(path).size)
-
-
 def file_rows(
     location: str, name: str = "", columns: Collection[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -327,7 +324,7 @@ class _OpenFile:
         self._stream = system.open_output_stream(self._path)
         self._schema = schema
         self._writer: pq.ParquetWriter | None = None
-        self._figures = _Figures(ranged_columns(schema), entries=not is_typed(schema))
+        self._statistics = FileStatistics(ranged_columns(schema), entries=not is_typed(schema))
 
     @property
     def written_bytes(self) -> int:
@@ -339,7 +336,7 @@ class _OpenFile:
         if self._writer is None:
             self._writer = self._begun(batches[0])
         self._writer.write_table(rows, row_group_size=rows.num_rows)
-        self._figures.add(rows)
+        self._statistics.add(rows)
 
     def discard(self) -> None:
         """Remove what is written: on a full disk it would take the room that is made."""
@@ -361,7 +358,14 @@ class _OpenFile:
             path = Path(self._path)
             # The directories that it is in may be new, too.
             sync_files([path, *list(path.parents)[: self._depth]])
-        return self._figures.file(self._name, size)
+        return TableFile(
+            name=self._name,
+            size=size,
+            rows=self._statistics.rows,
+            data_bytes=self._statistics.data_bytes,
+            entries_lost=self._statistics.entries_lost,
+            stats=self._statistics.to_json(),
+        )
 
     def _begun(self, rows: pa.RecordBatch) -> pq.ParquetWriter:
         """The writer of rows like these."""
@@ -401,41 +405,3 @@ def _leaves(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
             yield from _leaves(f"{path}.list.element", values.values)
         case _:
             yield path, values
-
-
-class _Figures:
-    """What is counted of a file's rows.
-
-    Args:
-        ranged: columns whose range is told.
-        entries: whether `data` and `gap_until` are those of entries, where they are there.
-    """
-
-    def __init__(self, ranged: Sequence[str], *, entries: bool) -> None:
-        self._entries = entries
-        self.wanted = (*ranged, *(("data", "gap_until") if entries else ()))
-        self._statistics = FileStatistics(ranged)
-        self._data_bytes = 0
-        self._entries_lost = 0
-
-    def add(self, rows: pa.Table) -> None:
-        """Count some rows."""
-        self._statistics.add(rows)
-        if not self._entries:
-            return
-        if "data" in rows.column_names and pa.types.is_binary(rows.schema.field("data").type):
-            self._data_bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
-        if {"index", "gap_until"} <= {*rows.column_names}:
-            lost = pc.subtract(rows.column("gap_until"), rows.column("index"))
-            self._entries_lost += pc.sum(lost).as_py() or 0
-
-    def file(self, name: str, size: int) -> TableFile:
-        """The file of which everything is counted."""
-        return TableFile(
-            name=name,
-            size=size,
-            rows=self._statistics.rows,
-            data_bytes=self._data_bytes,
-            entries_lost=self._entries_lost,
-            stats=self._statistics.to_json(),
-        )

@@ -298,7 +298,8 @@ class Duties:
     def start(self) -> None:
         """Begin to run."""
         if self.duties:
-            self._thread = SystemThreads(self._ended).start(self._run, "views")
+            name = self.duties[0].part.name
+            self._thread = SystemThreads(self._ended).start(self._run, name)
 
     def finish(self, deadline: float) -> None:
         """Let the running step end, and stop; not later than `deadline`, by the monotonic clock."""

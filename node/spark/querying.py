@@ -1,4 +1,4 @@
-"""Connects to DuckDB, which runs SQL over rows in memory.
+"""Connects to DuckDB, which runs SQL over rows in memory, and keeps some on the disk.
 
 To make a database takes 20 ms of processor time, and a connection to one a hundredth of that. So a
 process has one database for its own SQL, and one for people's, which is locked. What a connection
@@ -6,6 +6,7 @@ registers no other one sees.
 """
 
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 import duckdb
@@ -34,6 +35,12 @@ def connect_locked() -> duckdb.DuckDBPyConnection:
     Its times are in UTC, and nobody can change its settings.
     """
     return _locked_database().cursor()
+
+
+def connect_to(file: Path | None) -> duckdb.DuckDBPyConnection:
+    """A database of its own, in a file; or in memory, where that is None."""
+    settings = {**_SETTINGS, "memory_limit": "512MB", "threads": "1"}
+    return duckdb.connect(":memory:" if file is None else str(file), config=settings)
 
 
 @cache

@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from rillnode.node.spark.explaining import FAILURES
 from rillnode.node.spark.installed import java_home
-from rillnode.node.spark.silver import SETTINGS as SILVER_SETTINGS, Silver
 from rillnode.node.spark.typed.work import Engine
 
 _LAUNCHER: Final = """\
@@ -57,6 +56,8 @@ SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # What functions are given is small: with Spark's 200 a shuffle of it would be as many tasks.
+    "spark.sql.shuffle.partitions": "2",
     # Rows of up to 2 MiB: a batch between Spark and Python must not be 10,000 of them.
     "spark.sql.execution.arrow.maxBytesPerBatch": "33554432",
     # Between Spark and its Python workers; measured a fifth less processor time than over TCP.
@@ -122,7 +123,6 @@ def open_session(
     builder = SparkSession.builder.appName(name)
     chosen = {
         **SETTINGS,
-        **SILVER_SETTINGS,
         "spark.driver.defaultJavaOptions": f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"',
         "spark.sql.warehouse.dir": str(work_dir / "warehouse"),
     }
@@ -132,9 +132,7 @@ def open_session(
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ["PYSPARK_PYTHON"] = worker_python(work_dir)
             chosen |= LOCAL_SETTINGS
-    session = builder.config(map={**chosen, **(settings or {})}).getOrCreate()
-    session.dataSource.register(Silver)
-    return session
+    return builder.config(map={**chosen, **(settings or {})}).getOrCreate()
 
 
 def use_here(session: SparkSession, pool: str) -> None:

@@ -1,69 +1,55 @@
-"""The query that makes silver of bronze: the Spark format `rillnode-silver`, for both its ends.
+"""Makes silver of bronze, step by step: every event decoded, and once.
 
-    start_silver(session, bronze="data/tables", table="data/silver", ...)
+A step takes the next files of bronze's log. Tasks decode them and write rows of silver to files of
+its table. An entry never stops them: what cannot be decoded becomes a row that has its bytes and
+the reason. The transaction that adds the files says how far the table has come in bronze, and that
+is all there is of a checkpoint.
 
-The reader follows bronze's log; its tasks read the files that were added, decode them and write
-rows of silver to files of its table. An entry never stops them: what cannot be decoded becomes a
-row that has its bytes and the reason.
+Tasks give back no rows, only what tells the events apart: a digest of each, and where its row lies.
+What has come before within `duplicate_seconds` is remembered in a database on the disk. A file of
+whose rows none has come before is added as it is; of another, the new rows are written anew. A file
+that no transaction names is removed by the table's maintenance. Entries of kind `bytes` have no
+name but their index, and bronze has each once: nothing is remembered of them.
 
-Spark gets no rows but their *keys*: the event, a digest of what it says, and where its row lies.
-Through Java and a shuffle the rows would cost more than all the rest. Spark removes duplicates
-among the keys, with what it remembers of each event in RocksDB for `duplicate_seconds`. A file all
-of whose keys come back is added to the table as it is. Of another, the rows whose keys came back
-are written anew: in the driver, because the keys of one file come back through several tasks. A key
-that comes back from a task that Spark has run twice may name either one's file: each row is in
-exactly one of them. A file that no key names is in no transaction; the table's maintenance removes
-it. Entries of kind `bytes` have no name but their index, and bronze has each once. Those that
-follow one another share a key, that of the first: it only tells that their file is not to be
-forgotten.
-
-The writer commits a batch in one transaction that also says how far it has come in bronze: a query
-without a checkpoint goes on from there, so that a deleted checkpoint neither skips nor repeats
-rows. It only forgets which events it has seen.
-
-Duplicates are looked for by the time at which rows were committed to bronze. It never goes back,
-so that no row ever comes too late and is dropped: neither those of a stream that is read from its
-beginning beside others that are read at their end, nor those of a publisher whose clock is wrong.
+Time is that at which rows were committed to bronze. It never goes back, so that no row ever comes
+too late and is dropped: neither those of a stream that is read from its beginning beside others
+that are read at their end, nor those of a publisher whose clock is wrong.
 """
 
-import struct
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from struct import Struct
+from typing import Any, Final
 
+import duckdb
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema, Transaction
-from deltalake.exceptions import TableNotFoundError
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    InputPartition,
-    WriterCommitMessage,
-)
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
+from deltalake import Schema, Transaction
+from pyarrow import ipc
 
-from rillnode.codecs.errors import CodecError, ConfigError
+from rillnode.codecs.errors import CodecError, StoreError
 from rillnode.node.entries import WITHOUT_KEYS, Decoded, Readers, Unreadable
 from rillnode.node.spark.bronze import read_file, read_rest, share_files
-from rillnode.node.spark.delta import add_actions, commit, committing, holds, open_to_write, summary
-from rillnode.node.spark.delta_log import Position, TableLog, open_table, saved_position
+from rillnode.node.spark.delta import add_actions, commit, committing, open_to_write, summary
+from rillnode.node.spark.delta_log import Position, TableLog, saved_position
 from rillnode.node.spark.erasure import Erasures
-from rillnode.node.spark.files import batch_offset, filesystem, query_id, remove_files, sync_batch
-from rillnode.node.spark.parquet import TableFile, describe_file, write_files
+from rillnode.node.spark.explaining import first_line
+from rillnode.node.spark.files import absolute, filesystem, local_path, remove_begun, remove_files
+from rillnode.node.spark.job_config import DerivedConfig
+from rillnode.node.spark.maintenance import Maintenance
+from rillnode.node.spark.parquet import TableFile, write_files
+from rillnode.node.spark.querying import connect_to
 from rillnode.node.spark.schema_upgrade import conform
 from rillnode.node.spark.tables import BRONZE_SCHEMA, SILVER_SCHEMA, schema_of
+from rillnode.node.spark.typed.work import Engine
 
 _TIMES: Final = ("ts", "prev_ts", "landed_at")
 
@@ -125,81 +111,196 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-EVENT: Final = ("stream", "partition", "event_id", "_said")
-"""The columns that tell two events apart."""
-KEY_SCHEMA: Final = schema_of(
-    stream="text", partition="int", event_id="text", _said="long", landed_at="time",
-    # Where the rows lie: name of the file, number of the first in it, how many share the key.
-    file="text", row="int", rows="int",
-)  # fmt: skip
-KEY_STRUCT: Final = from_arrow_schema(KEY_SCHEMA)
+KEYS: Final = schema_of(file="text", row="int", a="long", b="long")
+"""Digests of events, and where their rows lie: in which file, and at which place in it."""
 _READ_ROWS: Final = 4_096
-_TIME: Final = struct.Struct("<q")
-_DIGEST_BYTES: Final = 8
-
-Rows = npt.NDArray[np.int32]
+_DIGEST: Final = Struct("<qq")
 
 
-@dataclass(frozen=True)
-class KeptRows(WriterCommitMessage):
-    """The rows that one task has seen for the first time: numbers, by file."""
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of a step that one task does.
 
-    rows: Mapping[str, Rows]
-
-
-def write_candidates(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write rows of silver to files of the table; yields the keys of each file when it is durable.
-
-    Args:
-        table: the table's directory or URI.
-        batches: rows of the silver schema.
+    Attributes:
+        table: silver's directory or URI.
+        batch: what the names of the step's files begin with.
+        files: files of bronze, as URIs.
+        gone: those of the files that bronze no longer has.
+        holders: the files that have what is left of their rows.
+        landed_at_ms: when their rows count as committed to bronze.
+        key_files: paths of files with keys for encrypted entries, by kind of entries.
     """
-    held: list[_Keys] = []
 
-    def noted() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                held.append(_keys(batch))
+    table: str
+    batch: str
+    files: list[str]
+    gone: list[str]
+    holders: list[str]
+    landed_at_ms: int
+    key_files: dict[str, str]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The files that a task has written, and what tells their rows apart.
+
+    Attributes:
+        files: files of silver that no commit has added yet.
+        keys: those of their rows that may have come before, as Arrow's stream of `KEYS`.
+    """
+
+    files: list[TableFile]
+    keys: bytes
+
+
+def write_rows(task: bytes) -> bytes:
+    """Write a task's rows to files, which are durable when this returns."""
+    asked = msgspec.msgpack.decode(task, type=Task)
+    readers, gone = Readers(asked.key_files), frozenset(asked.gone)
+    held: list[pa.RecordBatch] = []
+    rows = 0
+
+    def decoded() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for uri in asked.files:
+            for read in read_rest(uri, asked.holders) if uri in gone else read_file(uri):
+                batch = decode_rows(read, asked.landed_at_ms, readers)
+                held.append(keys_of(batch, rows))
+                rows += batch.num_rows
                 yield batch
 
-    for file in write_files(table, noted()):
-        first = 0
-        for events, starts, counts in held:
-            names = pa.array([file.name] * len(starts), pa.string())
-            where = [names, pa.array(first + starts), pa.array(counts)]
-            yield pa.RecordBatch.from_arrays([*events, *where], schema=KEY_SCHEMA)
-            first += int(counts.sum())
-        held.clear()
+    files: list[TableFile] = []
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, KEYS) as keys:
+        for file in write_files(asked.table, decoded(), name=asked.batch):
+            files.append(file)
+            for one in held:
+                names = pa.repeat(pa.scalar(file.name), one.num_rows)
+                arrays = [names, *one.columns]
+                keys.write_batch(pa.RecordBatch.from_arrays(arrays, schema=KEYS))
+            held.clear()
+            rows = 0
+    return msgspec.msgpack.encode(Written(files, sink.getvalue().to_pybytes()))
 
 
-def kept_rows(batches: Iterable[pa.RecordBatch]) -> KeptRows:
-    """Keys that came back, as numbers of rows."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in ("file", "row", "rows"))
-        for name, first, count in zip(*columns, strict=True):
-            found[name].extend(range(first, first + count))
-    return KeptRows({name: np.array(rows, np.int32) for name, rows in found.items()})
+def keys_of(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """What tells the events of rows apart that may come again, but for the file that they are in.
+
+    Two messages under one id are no duplicates if they say different things: both are kept.
+
+    Args:
+        rows: rows of silver.
+        first: place of the first one in its file.
+    """
+    places = pc.indices_nonzero(pc.not_equal(rows.column("kind"), "bytes"))
+    chosen = rows.take(places)
+    names = ("stream", "partition", "event_id", "content", "data")
+    digests: list[tuple[Any, ...]] = []
+    for stream, partition, event, content, data in zip(
+        *(chosen.column(name).to_pylist() for name in names), strict=True
+    ):
+        name = f"{len(stream)} {len(event)} {partition} {stream}{event}".encode()
+        said = (data or b"") if content is None else content.encode()
+        digests.append(_DIGEST.unpack(blake2b(name + said, digest_size=_DIGEST.size).digest()))
+    fields = [KEYS.field(name) for name in ("row", "a", "b")]
+    halves = np.array(digests, np.int64).reshape(-1, 2).T
+    numbers = places.to_numpy().astype(np.int32) + np.int32(first)
+    arrays = [pa.array(one) for one in (numbers, *halves)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def settle(table: str, messages: Sequence[WriterCommitMessage | None]) -> Iterator[TableFile]:
-    """The files that hold exactly the rows that are kept; files with others are written anew."""
-    kept: dict[str, list[Rows]] = {}
-    for message in messages:
-        if isinstance(message, KeptRows):
-            for name, rows in message.rows.items():
-                kept.setdefault(name, []).append(rows)
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS seen (a BIGINT, b BIGINT, landed_at BIGINT);
+CREATE TABLE IF NOT EXISTS fresh (a BIGINT, b BIGINT, landed_at BIGINT, step BIGINT);
+"""
+_REPEATED: Final = """
+CREATE OR REPLACE TEMP TABLE told AS
+SELECT k.*, row_number() OVER (PARTITION BY a, b ORDER BY number) > 1
+    OR EXISTS (SELECT 1 FROM seen s WHERE s.a = k.a AND s.b = k.b) AS is_repeated
+FROM keys k
+"""
+
+
+class Seen:
+    """Remembers events, in a database on the disk.
+
+    The events of a step are *fresh* until the next one finds that the table has them. So whatever
+    is killed, none is taken for known whose row is nowhere.
+
+    Args:
+        directory: where the database is; None for one in memory, which forgets with its process.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._file = None if directory is None else directory / "seen.duckdb"
+
+    @cached_property
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+        database = connect_to(self._file)
+        database.execute(_TABLES)
+        return database
+
+    def repeated(
+        self, keys: pa.Table, *, step: int, made: int | None, at_ms: int, since_ms: int
+    ) -> dict[str, list[int]]:
+        """The rows of events that have come before, by file; from now on the others have.
+
+        Args:
+            keys: what tells the events apart, in the order in which they have come.
+            step: of which step they are, a number that no other has.
+            made: the last step that the table has; None where it has none.
+            at_ms: when the events came, ms since 1970.
+            since_ms: what came before then is forgotten.
+
+        Raises:
+            StoreError: `spark.checkpoint`, the database cannot be used.
+        """
+        numbers = pa.array(range(keys.num_rows), pa.int64())
+        try:
+            with self._database.cursor() as database:
+                database.begin()
+                if made is None:
+                    database.execute("DELETE FROM seen")
+                settled = "SELECT a, b, landed_at FROM fresh WHERE step = ?"
+                database.execute(f"INSERT INTO seen {settled}", [made])
+                database.execute("DELETE FROM fresh")
+                database.execute("DELETE FROM seen WHERE landed_at < ?", [since_ms])
+                database.register("keys", keys.append_column("number", numbers))
+                database.execute(_REPEATED)
+                new = "SELECT a, b, ?, ? FROM told WHERE NOT is_repeated"
+                database.execute(f"INSERT INTO fresh {new}", [at_ms, step])
+                asked = 'SELECT file, "row" FROM told WHERE is_repeated'
+                found: list[tuple[str, int]] = database.execute(asked).fetchall()
+                database.commit()
+        except duckdb.Error as error:
+            text = f"{self._file}: {first_line(error)}. Remove it: silver goes on where it ends"
+            raise StoreError("spark.checkpoint", f"{text}, and forgets what has come") from error
+        rows: dict[str, list[int]] = {}
+        for name, row in found:
+            rows.setdefault(name, []).append(row)
+        return rows
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if "_database" in self.__dict__:
+            self._database.close()
+            del self._database
+
+
+def settle(
+    table: str, batch: str, files: Sequence[TableFile], repeated: Mapping[str, Sequence[int]]
+) -> Iterator[TableFile]:
+    """The files without rows that have come before; those that have any are written anew."""
     system, root = filesystem(table)
-    for name, parts in sorted(kept.items()):
-        rows = np.concatenate(parts)
-        with pq.ParquetFile(f"{root}/{name}", filesystem=system) as parquet:
-            if len(rows) == parquet.metadata.num_rows:
-                yield describe_file(table, name)
-                continue
-            mask = np.zeros(parquet.metadata.num_rows, np.bool_)
-            mask[rows] = True
-            yield from write_files(table, _masked(parquet, mask))
-        remove_files(table, [name])
+    for file in files:
+        if not (rows := repeated.get(file.name)):
+            yield file
+            continue
+        mask = np.ones(file.rows, np.bool_)
+        mask[list(rows)] = False
+        with pq.ParquetFile(f"{root}/{file.name}", filesystem=system) as parquet:
+            yield from write_files(table, _masked(parquet, mask), name=batch)
+        remove_files(table, [file.name])
 
 
 def _masked(parquet: pq.ParquetFile, mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
@@ -210,327 +311,125 @@ def _masked(parquet: pq.ParquetFile, mask: npt.NDArray[np.bool_]) -> Iterator[pa
         first += batch.num_rows
 
 
-class _Keys(NamedTuple):
-    """Keys of the rows of a batch: the events, and which rows share each."""
-
-    events: list[pa.Array]
-    starts: Rows
-    counts: Rows
-
-
-def _keys(rows: pa.RecordBatch) -> _Keys:
-    """The keys of a batch: one of each row, but of rows that cannot repeat one of each run.
-
-    They depend on nothing but the rows: a task that Spark runs again makes the same.
-    """
-    once = np.array([kind == "bytes" for kind in rows.column("kind").to_pylist()], np.bool_)
-    begins = ~once
-    begins[0] = True
-    begins[1:] |= ~once[:-1]
-    starts = np.flatnonzero(begins).astype(np.int32)
-    counts = np.diff(starts, append=np.int32(rows.num_rows))
-    return _Keys(_events(rows.take(pa.array(starts))), starts, counts)
-
-
-def _events(rows: pa.RecordBatch) -> list[pa.Array]:
-    """The columns of the keys that are known before the rows are in a file."""
-    said = [
-        _said(
-            (data or b"") if content is None else content.encode(),
-            received_at if kind == "bytes" else None,
-        )
-        for content, data, kind, received_at in zip(
-            rows.column("content").to_pylist(),
-            rows.column("data").to_pylist(),
-            rows.column("kind").to_pylist(),
-            rows.column("received_at").cast(pa.int64()).to_pylist(),
-            strict=True,
-        )
-    ]
-    stream, partition, event_id, landed_at = (
-        rows.column(name) for name in ("stream", "partition", "event_id", "landed_at")
-    )
-    return [stream, partition, event_id, pa.array(said, pa.int64()), landed_at]
-
-
-def _said(content: bytes, received_at: int | None) -> int:
-    """A digest of what an event says.
-
-    Two messages under one id are no duplicates if they say different things: both are kept. The id
-    of what belongs to no protocol is its index, which a stream that was made anew has once more:
-    such an entry only comes again as the node took it.
-    """
-    key = b"" if received_at is None else _TIME.pack(received_at)
-    digest = blake2b(content, digest_size=_DIGEST_BYTES, key=key).digest()
-    number: int = _TIME.unpack(digest)[0]
-    return number
-
-
-FORMAT: Final = "rillnode-silver"
 _SCHEMA: Final = Schema.from_arrow(SILVER_SCHEMA)
-SETTINGS: Final = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # It would look every event up a second time, to count what it remembers.
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # Every partition of a shuffle has a store of its own, whose commit each batch waits for: with
-    # Spark's 200 a small batch takes minutes. A checkpoint keeps the number it was begun with.
-    "spark.sql.shuffle.partitions": "2",
-}
-"""What remembers events lies on disk, and a batch saves only what it has changed."""
+_STEP: Final = "rillnode.silver"
+"""As what the table's transactions tell which step was the last."""
 
 
-class SilverOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the reader, checked.
-
-    Attributes:
-        bronze: the table that is read.
-        target: the table that is written, which says where to go on from.
-        rows_max: rows per micro-batch, about.
-        tasks_max: tasks per micro-batch that is large enough for them.
-        drain_file: while this file exists no new micro-batch begins.
-        key_files: paths of files with keys for encrypted entries, by kind of entries, as JSON.
-    """
-
-    bronze: str = msgspec.field(name="path")
-    target: str
-    rows_max: int = msgspec.field(name="maxRowsPerTrigger")
-    tasks_max: int = msgspec.field(name="minPartitions")
-    drain_file: str = msgspec.field(name="drainFile")
-    key_files: str = msgspec.field(name="keyFiles")
-
-    def readers(self) -> Readers:
-        """The readers of entries, with the keys that there are now.
-
-        Raises:
-            ConfigError: a file of keys cannot be read here.
-        """
-        return Readers(msgspec.json.decode(self.key_files, type=dict[str, str]))
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> "SilverOptions":
-        """Read a data source's options.
-
-        Raises:
-            ConfigError: one is missing.
-        """
-        # The names of Spark's options have no upper case when they are asked for them all.
-        names = [one.encode_name for one in msgspec.structs.fields(cls)]
-        given = {name: options[name] for name in names if name in options}
-        try:
-            return msgspec.convert(given, cls, strict=False)
-        except msgspec.ValidationError as error:
-            text = f"format {FORMAT}: option missing or wrong: {error}"
-            raise ConfigError("spark.option", text) from None
-
-
-@dataclass(frozen=True)
-class FilesPartition(InputPartition):
-    """One task's work.
-
-    Attributes:
-        files: files of bronze, as URIs.
-        landed_at_ms: when their batch counts as committed.
-        gone: those of the files that bronze no longer has.
-        holders: the files that have what is left of their rows.
-    """
-
-    files: tuple[str, ...]
-    landed_at_ms: int
-    gone: frozenset[str]
-    holders: tuple[str, ...]
-
-
-class Silver(DataSource):
-    """Format `rillnode-silver`."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Name for `format(...)`."""
-        return FORMAT
-
-    def schema(self) -> StructType:
-        """The keys of rows."""
-        return KEY_STRUCT
-
-    def streamReader(self, schema: StructType) -> "SilverReader":
-        """A reader that decodes what is added to bronze."""
-        return SilverReader(SilverOptions.from_options(self.options))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "SilverWriter":
-        """The writer of the silver table."""
-        if schema.names != KEY_STRUCT.names:
-            raise ConfigError("spark.option", f"format {FORMAT} only writes what it has read")
-        if overwrite:
-            raise ConfigError("spark.option", f"format {FORMAT} only appends")
-        for name in ("path", "checkpointLocation", "bronze"):
-            if not self.options.get(name):
-                raise ConfigError("spark.option", f"option `{name}` of format {FORMAT} is missing")
-        table, checkpoint = self.options["path"], self.options["checkpointLocation"]
-        return SilverWriter(table, checkpoint, _SCHEMA, self.options["bronze"])
-
-
-class SilverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches along bronze's log; tasks read and decode its files."""
-
-    def __init__(self, options: SilverOptions) -> None:
-        self._options = options
-        self._log: TableLog | None = None
-        self._version_max: int | None = None
-
-    def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint starts: where the silver table says it ends."""
-        bronze = self._bronze().open()
-        table = "" if bronze is None else str(bronze.metadata().id)
-        return saved_position(open_table(self._options.target), table).to_json()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """As many rows as the options say."""
-        return ReadMaxRows(self._options.rows_max)
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Take what bronze has now as the query's end."""
-        bronze = self._bronze().open()
-        self._version_max = -1 if bronze is None else bronze.version()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next micro-batch ends; `start` where there is nothing for one."""
-        begin = Position.from_json(start)
-        if Path(self._options.drain_file).exists():
-            return start
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._bronze().plan(begin, rows_max, self._version_max).to_json()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of one micro-batch."""
-        self._options.readers()  # what is wrong with a key is told better here than by a task
-        until = Position.from_json(end)
-        bronze = self._bronze()
-        files = bronze.files_between(Position.from_json(start), until)
-        gone, holders = (bronze.uris(some) for some in bronze.files_left(files))
-        return [
-            FilesPartition(tuple(bronze.uris(task)), until.time_ms, frozenset(gone), tuple(holders))
-            for task in share_files(files, self._options.tasks_max)
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Decode and write one task's rows; gives their keys."""
-        task = cast("FilesPartition", partition)
-        readers = self._options.readers()
-        decoded = (
-            decode_rows(rows, task.landed_at_ms, readers)
-            for uri in task.files
-            for rows in (read_file(uri) if uri not in task.gone else read_rest(uri, task.holders))
-        )
-        yield from write_candidates(self._options.target, decoded)
-
-    def _bronze(self) -> TableLog:
-        if self._log is None:
-            self._log = TableLog(self._options.bronze)
-        return self._log
-
-
-class SilverWriter(DataSourceStreamArrowWriter):
-    """Commits the rows whose keys come back; its transactions tell the position in bronze.
+class SilverQuery:
+    """Makes the silver table.
 
     Args:
-        table: the table.
-        checkpoint: the query's checkpoint.
-        schema: the table's columns.
-        bronze: the bronze table.
+        config: the tables.
+        engine: does the work of tasks.
+        tasks_max: tasks of a step that is large enough for them.
+
+    Attributes:
+        position: how far in bronze the table has come, as the last step saw it.
     """
 
-    def __init__(self, table: str, checkpoint: str, schema: Schema, bronze: str) -> None:
-        self._table = table
-        self._checkpoint = checkpoint
-        self._schema_json = schema.to_json()
-        self._bronze = bronze
+    def __init__(self, config: DerivedConfig, engine: Engine, tasks_max: int = 1) -> None:
+        self.position: Position | None = None
+        self._config = config
+        self._engine = engine
+        self._tasks_max = tasks_max
+        self._location = absolute(config.silver_dir)
+        self._bronze = TableLog(absolute(config.bronze_dir))
+        self._silver = TableLog(self._location)
+        self._erasures = Erasures(self._bronze.location)
+        self._maintenance = Maintenance(self._location, config.compact_commits)
+        self._seen = Seen(local_path(config.checkpoint_dir))
 
-    # PySpark's own Arrow writer narrows the type of `iterator` in the same way, and its type says
-    # nothing of what a writer hands on to its commit.
-    def write(  # type: ignore[override]
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> KeptRows:
-        """Collect one task's keys."""
-        return kept_rows(batch for batch in iterator if batch.num_rows)
+    @property
+    def followed(self) -> str:
+        """Directory or URI of bronze."""
+        return self._bronze.location
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Add the files of a batch to the table, once.
+    def figures(self) -> dict[str, object]:
+        """Nothing is told of the table but how far it is."""
+        return {}
+
+    def step(self) -> bool:
+        """Take in the next part of bronze; returns whether there was any.
 
         Raises:
-            ConfigError: the table has other columns.
+            ConfigError: the table has other columns, or a file of keys cannot be read.
+            StoreError: bronze's log does not reach back, or what is remembered is damaged.
         """
-        files = list(settle(self._table, messages))
-        with committing(self._table):
-            app_id = query_id(self._checkpoint)
-            table = open_to_write(self._table, Schema.from_json(self._schema_json))
-            if holds(table, app_id, batchId):
-                remove_files(self._table, [file.name for file in files])
+        bronze = self._bronze.open()
+        if bronze is None:
+            return False
+        table = self._silver.open()
+        if table is not None and (done := self._maintenance.step(table)):
+            print(f"silver: {done}", file=sys.stderr, flush=True)
+        start = saved_position(table, str(bronze.metadata().id))
+        self.position = start
+        end = self._bronze.plan(start, self._config.batch_rows_max)
+        if end == start:
+            return False
+        name = uuid.uuid4()
+        step = name.int >> 72
+        try:
+            files = self._once(start, end, f"part-{name}", step)
+        except BaseException:
+            # Of several tasks, others than the one that has failed may have written files.
+            remove_begun(self._location, f"part-{name}")
+            raise
+        self._commit(files, start, end, step)
+        self.position = end
+        return True
+
+    def close(self) -> None:
+        """Let go of what is remembered."""
+        self._seen.close()
+
+    def _once(self, start: Position, end: Position, batch: str, step: int) -> list[TableFile]:
+        """The files of the rows between two positions, without what has come before."""
+        written = self._written(start, end, batch)
+        table = self._silver.open()
+        repeated = self._seen.repeated(
+            pa.concat_tables([KEYS.empty_table(), *(_keys(one) for one in written)]),
+            step=step,
+            made=None if table is None else table.transaction_version(_STEP),
+            at_ms=end.time_ms,
+            since_ms=end.time_ms - round(1_000 * self._config.duplicate_seconds),
+        )
+        files = [file for one in written for file in one.files]
+        return list(settle(self._location, batch, files, repeated))
+
+    def _written(self, start: Position, end: Position, batch: str) -> list[Written]:
+        """What tasks have written of the files between two positions."""
+        Readers(self._config.key_files)  # what is wrong with a key is told better here
+        files = self._bronze.files_between(start, end)
+        gone, holders = (self._bronze.uris(some) for some in self._bronze.files_left(files))
+        tasks = [
+            Task(
+                table=self._location,
+                batch=batch,
+                files=self._bronze.uris(share),
+                gone=gone,
+                holders=holders,
+                landed_at_ms=end.time_ms,
+                key_files=self._config.key_files,
+            )
+            for share in share_files(files, self._tasks_max)
+        ]
+        done = self._engine([msgspec.msgpack.encode(one) for one in tasks]) if tasks else []
+        return [msgspec.msgpack.decode(one, type=Written) for one in done]
+
+    def _commit(self, files: list[TableFile], start: Position, end: Position, step: int) -> None:
+        with committing(self._location):
+            table = open_to_write(self._location, _SCHEMA)
+            if saved_position(table, end.table) != start:
+                # Another process has done the work.
+                remove_files(self._location, [one.name for one in files])
                 return
             # Some may hold entries that were erased after they were read of bronze.
-            files = Erasures(self._bronze).keep_out(self._table, files)
-            sync_batch(self._checkpoint, batchId)
-            numbers = [Transaction(app_id, batchId), *self.positions(batchId)]
-            told = {"batch": summary(app_id, batchId, files)}
-            commit(self._table, table, add_actions(files, data_change=True), numbers, told)
-
-    def positions(self, batch_id: int) -> list[Transaction]:
-        """The position in bronze that a batch ends at."""
-        return Position.from_json(batch_offset(self._checkpoint, batch_id)).transactions()
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what the tasks of a failed batch have written, unless the table has it.
-
-        Spark also aborts a batch whose commit has failed, and a commit may fail, or its process
-        die, after the transaction: then these files are the table's only copy of their rows.
-        """
-        names = {name for one in messages if isinstance(one, KeptRows) for name in one.rows}
-        with committing(self._table):
-            try:
-                done = holds(DeltaTable(self._table), query_id(self._checkpoint), batchId)
-            except TableNotFoundError:
-                done = False
-            if not done:
-                remove_files(self._table, sorted(names))
+            files = self._erasures.keep_out(self._location, files)
+            numbers = [Transaction(_STEP, step), *end.transactions()]
+            told = {"batch": summary("silver", step, files)}
+            commit(self._location, table, add_actions(files, data_change=True), numbers, told)
 
 
-def start_silver(
-    session: SparkSession,
-    *,
-    bronze: str,
-    table: str,
-    checkpoint: str,
-    drain_file: Path,
-    rows_max: int,
-    duplicate_seconds: float,
-    key_files: Mapping[str, str],
-    trigger: Mapping[str, Any],
-) -> StreamingQuery:
-    """Start the query.
-
-    Args:
-        session: a session with this format and SETTINGS.
-        bronze: the bronze table.
-        table: the silver table.
-        checkpoint: the query's checkpoint.
-        drain_file: while this file exists no new micro-batch begins.
-        rows_max: rows per micro-batch, about; at least one file of bronze.
-        duplicate_seconds: how long an event is remembered; one that comes again is left out.
-        key_files: paths of files with keys for encrypted entries, by kind of entries.
-        trigger: arguments of `DataStreamWriter.trigger`.
-    """
-    rows = (
-        session.readStream.format(FORMAT)
-        .option("target", table)
-        .option("maxRowsPerTrigger", rows_max)
-        .option("minPartitions", session.sparkContext.defaultParallelism)
-        .option("drainFile", str(drain_file))
-        .option("keyFiles", msgspec.json.encode(key_files).decode())
-        .load(bronze)
-    )
-    remembered = f"{round(1_000 * duplicate_seconds)} milliseconds"
-    once = rows.withWatermark("landed_at", remembered).dropDuplicatesWithinWatermark(list(EVENT))
-    writer = once.writeStream.format(FORMAT).option("bronze", bronze)
-    return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start(table)
+def _keys(written: Written) -> pa.Table:
+    return ipc.open_stream(written.keys).read_all()

@@ -8,17 +8,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from doc_support import ROOT
-from rillnode.node.spark.frames import BRONZE_STRUCT, SILVER_STRUCT
 from rillnode.node.spark.job_config import JobConfig
-from rillnode.node.spark.tables import GOLD
+from rillnode.node.spark.tables import BRONZE_SCHEMA, GOLD, SILVER_SCHEMA
 
 pytestmark = pytest.mark.check
 
 
 TABLES = {
-    "Bronze": BRONZE_STRUCT,
-    "Silver": SILVER_STRUCT,
-    **{table.name: from_arrow_schema(table.schema) for table in GOLD},
+    "Bronze": BRONZE_SCHEMA,
+    "Silver": SILVER_SCHEMA,
+    **{table.name: table.schema for table in GOLD},
 }
 
 
@@ -28,7 +27,7 @@ def test_every_column_is_described(name: str) -> None:
     section = re.split(rf"^#+ {name}$", page, flags=re.MULTILINE)[1]
     section = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0]
     rows = re.findall(r"^\| `(\w+)` \| ([\w<,>]+) \| .+ \|$", section, re.MULTILINE)
-    struct: StructType = TABLES[name]
+    struct: StructType = from_arrow_schema(TABLES[name])
     assert rows == [(field.name, field.dataType.simpleString()) for field in struct.fields]
 
 

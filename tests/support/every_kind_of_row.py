@@ -4,8 +4,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import SparkSession
-
 from chained_tables import Pipeline
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.derived import LagNotes
@@ -23,9 +21,9 @@ LONG: Final = "long/" + "ü" * 300
 """A stream's name that is longer than the statistics of some writers."""
 
 
-def make_tables(spark: SparkSession, directory: Path) -> None:
+def make_tables(directory: Path) -> None:
     """Make a bronze table of several files, and silver and gold of it."""
-    pipeline = Pipeline(spark, directory)
+    pipeline = Pipeline(directory)
     chain = [make_message(at, previous=at - 1 if at else None, signed=at < 2) for at in range(4)]
     pipeline.land(*chain, b"[32,", received_at=START_MS + 50, lost=LONG)
     pipeline.land(lost="s")

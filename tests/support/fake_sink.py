@@ -290,3 +290,9 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 def _first_index(block: Block) -> int:
     return block.first_index
+
+
+def job_settings(options: ClientOptions) -> dict[str, Any]:
+    """How a job's configuration says what a connection's options say."""
+    names = ("sink", "url", "node_identity", "key_file", "client")
+    return {name: getattr(options, name) for name in names}

@@ -10,11 +10,14 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from rillnode.node.spark.job_config import CatalogConfig, TypedConfig
+from rillnode.node.spark.typed.iceberg_table import OpenIcebergTable
 from typed_samples import Lake
 
 
 class IcebergLake(Lake):
     """A bronze table, and typed tables made of it, in a catalog that is a file."""
+
+    opened = OpenIcebergTable
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

@@ -1,24 +1,19 @@
 """Blocks, rows and queries for the tests of the Spark pipeline."""
 
 import json
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema, Transaction
-from pyspark.sql.types import StructType
+from deltalake import DeltaTable, Schema
 
 from rillnode.codecs.entries import Block, EntryKind, encode_block, flags_of, pack_body
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.delta import add_actions, commit, create_table
+from rillnode.node.spark.delta import add_actions, commit, create_table, open_to_write, summary
 from rillnode.node.spark.delta_log import LiveTable
-from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.parquet import write_files
-from rillnode.node.spark.silver import KeptRows, SilverWriter
+from rillnode.node.spark.tables import BRONZE_SCHEMA
 
 TIME = 1_700_000_000_123
 
@@ -63,39 +58,27 @@ def rows(first: int, count: int, *, stream: str = "s") -> pa.RecordBatch:
     return builder.finish()
 
 
-class RowWriter(SilverWriter):
-    """Writes rows to files and commits them, as silver's writer does those of new events."""
-
-    def __init__(self, table: str, checkpoint: str, schema: StructType) -> None:
-        super().__init__(table, checkpoint, Schema.from_json(schema.json()), f"{table}_bronze")
-
-    # PySpark's own Arrow writer narrows the type of `iterator` in the same way.
-    def write(  # type: ignore[override]
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> KeptRows:
-        files = write_files(self._table, iterator)
-        return KeptRows({one.name: np.arange(one.rows, dtype=np.int32) for one in files})
-
-    def positions(self, batch_id: int) -> list[Transaction]:
-        return []
-
-
 class Query:
-    """A query as Spark runs it: a checkpoint, then write and commit per batch."""
+    """A table that rows are added to, those of each batch in one transaction.
 
-    def __init__(self, directory: Path, checkpoint: str = "checkpoint") -> None:
+    Args:
+        directory: where it is.
+        schema: its columns.
+    """
+
+    def __init__(self, directory: Path, schema: pa.Schema = BRONZE_SCHEMA) -> None:
         self.table = directory / "table"
-        self.checkpoint = directory / checkpoint
-        (self.checkpoint / "offsets").mkdir(parents=True)
-        (self.checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+        self._schema = Schema.from_arrow(schema)
 
-    def writer(self, schema: StructType = BRONZE_STRUCT) -> RowWriter:
-        return RowWriter(str(self.table), str(self.checkpoint), schema)
+    @property
+    def location(self) -> str:
+        return str(self.table)
 
     def run(self, batch_id: int, *tasks: pa.RecordBatch) -> None:
-        (self.checkpoint / "offsets" / str(batch_id)).write_text("v1\n{}\n")
-        writer = self.writer()
-        writer.commit([writer.write(iter([task])) for task in tasks], batch_id)
+        table = open_to_write(self.location, self._schema)
+        files = [file for task in tasks for file in write_files(self.location, [task])]
+        told = {"batch": summary("query", batch_id, files)}
+        commit(self.location, table, add_actions(files, data_change=True), (), told)
 
     def indexes(self) -> list[int]:
         table = DeltaTable(self.table)
@@ -111,10 +94,9 @@ class Bronze(Query):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._live = LiveTable(str(self.table))
+        self._live = LiveTable(self.location)
 
     def run(self, batch_id: int, *tasks: pa.RecordBatch) -> None:
-        location = str(self.table)
-        table = self._live.open() or create_table(location, Schema.from_json(BRONZE_STRUCT.json()))
-        files = [file for task in tasks for file in write_files(location, iter([task]))]
-        commit(location, table, add_actions(files, data_change=True))
+        table = self._live.open() or create_table(self.location, self._schema)
+        files = [file for task in tasks for file in write_files(self.location, [task])]
+        commit(self.location, table, add_actions(files, data_change=True))

@@ -79,7 +79,13 @@ def reasons(landed: Landed) -> list[str]:
 
 
 class Lake:
-    """A bronze table, and typed tables made of it."""
+    """A bronze table, and typed tables made of it.
+
+    Attributes:
+        opened: what typed tables are when they are open.
+    """
+
+    opened: type[Any] = OpenDeltaTable
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -162,14 +168,16 @@ def run(query: TypedQuery) -> None:
         continue
 
 
-def die_after(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
-    """Let the process be killed when it begins another commit."""
-    real, left = OpenDeltaTable.commit, [commits]
+def die_after(
+    monkeypatch: pytest.MonkeyPatch, commits: int, opened: type[Any] = OpenDeltaTable
+) -> None:
+    """Let the process be killed when it begins another commit to such tables."""
+    real, left = opened.commit, [commits]
 
-    def dying(table: OpenDeltaTable, *args: Any, **keys: Any) -> None:
+    def dying(table: Any, *args: Any, **keys: Any) -> None:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
         real(table, *args, **keys)
 
-    monkeypatch.setattr(OpenDeltaTable, "commit", dying)
+    monkeypatch.setattr(opened, "commit", dying)

@@ -11,6 +11,7 @@ from rillnode.node.cli.terminal import Terminal
 if TYPE_CHECKING:
     from rillnode.node.config import Config
     from rillnode.node.spark.config import PythonSink, SparkSink
+    from rillnode.node.spark.erasing import Lake
     from rillnode.node.spark.job_config import TypedConfig
     from rillnode.node.spark.table_config import TypedTable
 
@@ -95,3 +96,18 @@ def choose_spark_sink(config: "Config", name: str | None) -> "SparkSink":
         raise ConfigError("sink.silver", text)
     require_spark()
     return sink
+
+
+def lake_of(config: "Config", sink: "SparkSink | PythonSink") -> "Lake":
+    """All tables that a sink makes."""
+    # Only these verbs need what the `tables` extra installs.
+    from rillnode.node.spark.configuring import derived_config, typed_configs, view_configs
+    from rillnode.node.spark.erasing import Lake
+    from rillnode.node.spark.files import absolute
+
+    return Lake(
+        bronze=absolute(sink.table_dir),
+        derived=derived_config(config, sink),
+        typed=typed_configs(config, sink),
+        views=view_configs(config, sink),
+    )

@@ -230,24 +230,12 @@ def _text(time: datetime) -> str:
 
 
 def _chosen(args: argparse.Namespace, terminal: Terminal) -> "tuple[TypedTable, TypedConfig, Lake]":
-    from rillnode.node.spark.cli.choosing import choose_sink, choose_table
+    from rillnode.node.spark.cli.choosing import choose_sink, choose_table, lake_of
 
     config = configuration(args, terminal)
     refuse_another(args, terminal, config)  # whose streams may be trimmed
     table, typed = choose_table(config, args.name, args.stream)
-    sink = choose_sink(config, table.sink)
-    # Only these verbs need what the `spark` extra installs.
-    from rillnode.node.spark.configuring import derived_config, typed_configs, view_configs
-    from rillnode.node.spark.erasing import Lake
-    from rillnode.node.spark.files import absolute
-
-    lake = Lake(
-        bronze=absolute(sink.table_dir),
-        derived=derived_config(config, sink),
-        typed=typed_configs(config, sink),
-        views=view_configs(config, sink),
-    )
-    return table, typed, lake
+    return table, typed, lake_of(config, choose_sink(config, table.sink))
 
 
 def _add_options(parser: Parser) -> None:

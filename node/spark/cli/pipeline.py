@@ -18,12 +18,11 @@ from rillnode.node.cli.terminal import Terminal
 from rillnode.node.spark.cli.choosing import configuration
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from rillnode.node.config import Config
     from rillnode.node.spark.config import SparkSink
     from rillnode.node.spark.job_config import DerivedConfig
     from rillnode.node.spark.report import Figures
+    from rillnode.node.spark.typed.work import Engine
 
 
 _SPECIFICATION: Final = """\
@@ -110,7 +109,6 @@ def _quoted(text: str) -> str:
 
 
 _HOURS: Final = 24
-_POLL_SECONDS: Final = 0.25
 
 
 def add(commands: Commands) -> None:
@@ -174,10 +172,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from rillnode.node.spark.explaining import check_stores
 
     stop = threading.Event()
-    with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
+    with _tasks(sink, loaded.data_dir, terminal) as (engine, tasks_max):
         for text in check_stores(config.locations):
             terminal.message(text)
-        derived = Derived(session, config, drain_file)
+        derived = Derived(config, engine, tasks_max)
         if args.once:
             derived.run_once(terminal.message)
             derived.finish()
@@ -186,8 +184,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: stop.set())
         derived.start()
-        while not stop.wait(_POLL_SECONDS):
-            derived.step()
+        stop.wait()
         derived.finish()
     return Exit.OK
 
@@ -216,8 +213,8 @@ def replay(args: argparse.Namespace, terminal: Terminal) -> int:
     sink, config = _tables(loaded, args.name)
     from rillnode.node.spark.derived import replay as make_anew
 
-    with _session(sink, loaded.data_dir, terminal) as (session, drain_file):
-        make_anew(session, config, drain_file, terminal.message)
+    with _tasks(sink, loaded.data_dir, terminal) as (engine, tasks_max):
+        make_anew(config, engine, terminal.message, tasks_max)
     return Exit.OK
 
 
@@ -274,31 +271,32 @@ def _tables(loaded: "Config", name: str | None) -> "tuple[SparkSink, DerivedConf
 
 
 @contextmanager
-def _session(
+def _tasks(
     sink: "SparkSink", data_dir: Path, terminal: Terminal
-) -> "Generator[tuple[SparkSession, Path]]":
-    """Spark for the time of the block; what it fails with comes out as one line.
+) -> "Generator[tuple[Engine, int]]":
+    """Spark for the time of the block, as what does the work of silver, and of how many tasks.
+
+    What it fails with comes out as one line.
 
     Raises:
         RillnodeError: `pipeline.failed`, or what our own code in Spark's processes has raised.
     """
     from rillnode.node.spark.explaining import explain
     from rillnode.node.spark.jobs import quiet_stderr
-    from rillnode.node.spark.session import SPARK_FAILURES, end_session, open_session
+    from rillnode.node.spark.session import SPARK_FAILURES, end_session, on_spark, open_session
+    from rillnode.node.spark.silver import write_rows
 
-    work_dir = data_dir.absolute() / "sinks" / f"{sink.name}-pipeline"
-    drain_file = work_dir / "drain"
     terminal.message("starting Spark")
     try:
         with quiet_stderr():
             session = open_session(
                 f"rillnode {sink.name} tables",
                 master=sink.master,
-                work_dir=work_dir,
+                work_dir=data_dir.absolute() / "sinks" / f"{sink.name}-pipeline",
                 settings={"spark.driver.memory": sink.driver_memory},
             )
             try:
-                yield session, drain_file
+                yield on_spark(session, write_rows), session.sparkContext.defaultParallelism
             finally:
                 end_session(session)
     except RillnodeError:

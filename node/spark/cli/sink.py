@@ -13,8 +13,7 @@ from rillnode.node.cli.terminal import Terminal
 from rillnode.node.spark.cli.choosing import configuration
 
 if TYPE_CHECKING:
-    from rillnode.node.config import Config
-    from rillnode.node.spark.config import PythonSink, SparkSink
+    from rillnode.node.spark.erasing import Lake
 
 _COLUMNS = ("kind", "state", "pid", "starts", "failures", "rows_behind", "bytes_behind", "error")
 
@@ -119,15 +118,12 @@ async def _run(args: argparse.Namespace, terminal: Terminal, *, run: bool, said:
 
 def compact(args: argparse.Namespace, terminal: Terminal) -> int:
     """Merge the small files of a sink's tables."""
-    from rillnode.node.spark.cli.choosing import choose_sink
-
-    config = configuration(args, terminal)
-    sink = choose_sink(config, args.name)
+    lake = _lake(args, terminal)
     # Only this verb needs what the `tables` extra installs.
     from rillnode.node.spark.delta_log import open_table
     from rillnode.node.spark.maintenance import compact as compact_table
 
-    for table in _tables(config, sink):
+    for table in _tables(lake):
         if open_table(table) is not None:
             for done in compact_table(table):
                 terminal.message(f"{table}: {done}")
@@ -136,21 +132,12 @@ def compact(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     """Verify a sink's tables."""
-    from rillnode.node.spark.cli.choosing import choose_sink
-
-    config = configuration(args, terminal)
-    sink = choose_sink(config, args.name)
+    lake = _lake(args, terminal)
     # Only this verb needs what the `tables` extra installs.
-    from rillnode.node.spark.configuring import derived_config
     from rillnode.node.spark.explaining import is_made, verify as verify_table
-    from rillnode.node.spark.files import absolute
-    from rillnode.node.spark.view_config import views_of
-    from rillnode.node.spark.views import SILVER
 
-    derived = derived_config(config, sink)
-    gold = derived.tables[1:] if derived is not None else ()
-    views = [absolute(one.dir) for one in views_of(config, sink.name) if one.of != SILVER]
-    tables = [one for one in (*_tables(config, sink), *gold, *views) if is_made(one)]
+    views = (one.dir for one in lake.views)
+    tables = [one for one in (*_tables(lake), *lake.gold(), *views) if is_made(one)]
     wrong = [text for table in tables for text in verify_table(table)]
     for text in wrong:
         terminal.error(text)
@@ -158,18 +145,16 @@ def verify(args: argparse.Namespace, terminal: Terminal) -> int:
     return Exit.FAILED if wrong else Exit.OK
 
 
-def _tables(config: "Config", sink: "SparkSink | PythonSink") -> list[str]:
-    """Where the tables of a sink lie that are made of few large files."""
-    from rillnode.node.spark.config import SparkSink
-    from rillnode.node.spark.files import absolute
-    from rillnode.node.spark.table_config import tables_of
-    from rillnode.node.spark.typed.schemas import STREAM
+def _lake(args: argparse.Namespace, terminal: Terminal) -> "Lake":
+    """The tables of the sink that is named, or of the only one."""
+    from rillnode.node.spark.cli.choosing import choose_sink, lake_of
 
-    typed = [
-        one.dir
-        for one in tables_of(config, sink.name)
-        if one.format == "delta" and one.dir is not None and STREAM not in one.dir
-    ]
-    silver = sink.silver_dir if isinstance(sink, SparkSink) else None
-    places = (sink.table_dir, silver, *typed, *(f"{one}_rejects" for one in typed))
-    return [absolute(one) for one in places if one is not None]
+    config = configuration(args, terminal)
+    return lake_of(config, choose_sink(config, args.name))
+
+
+def _tables(lake: "Lake") -> list[str]:
+    """Where those tables lie that are made of few large files."""
+    typed = (one for one in lake.typed if one.catalog is None and not one.of_each_stream)
+    places = (place for one in typed for place in (one.dir, one.rejects))
+    return [*filter(None, (lake.bronze, lake.silver)), *places]

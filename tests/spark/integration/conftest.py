@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from fake_sink import FakeSink
 from rillnode.node.spark.session import end_session, open_session
 
 TESTS = Path(__file__).parents[2] / "support"
@@ -15,6 +16,13 @@ SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+
+
+@pytest.fixture
+def sink() -> Generator[FakeSink]:
+    sink = FakeSink()
+    yield sink
+    sink.close()
 
 
 @pytest.fixture(scope="session")

@@ -11,58 +11,36 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyspark.sql import SparkSession
 
-from chained_tables import Pipeline
+from chained_tables import Pipeline, in_process
 from every_kind_of_row import OLD_TABLES, TABLES
 from nodes import node_config
 from rillnode.node.config import Location
 from rillnode.node.runtime import Node
-from rillnode.node.spark import derived as deriving, parts
+from rillnode.node.spark import parts
 from rillnode.node.spark.config import SinkTables, SparkSink
 from rillnode.node.spark.derived import Derived
-from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.tables import CHAINS
+from rillnode.node.testing.contract.stores.driver import wait_until
 from streamr_samples import make_message
 from table_readers import plain_rows, wrong_answers
-
-pytestmark = pytest.mark.spark
 
 SECONDS_MAX = 600.0
 
 
 @pytest.fixture
-def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
-    yield Pipeline(spark, tmp_path)
-    for query in spark.streams.active:
-        query.stop()
-
-
-@pytest.fixture
-def config(pipeline: Pipeline) -> DerivedConfig:
-    return DerivedConfig(
-        bronze_dir=str(pipeline.bronze.table),
-        silver_dir=str(pipeline.silver),
-        gold_dir=str(pipeline.gold),
-        checkpoint_dir=str(pipeline.checkpoint),
-        consumer="sink/bronze",
-        trigger_seconds=0.1,
-    )
-
-
-def wait_for(derived: Derived, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, derived.report()
-        derived.step()
-        time.sleep(0.05)
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    monkeypatch.setattr(parts, "VIEW_SECONDS", 0.1)
+    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.5,))
+    monkeypatch.setattr(parts, "LOOK_SECONDS", 0.1)
+    return Pipeline(tmp_path)
 
 
 def counted(pipeline: Pipeline) -> int:
@@ -70,79 +48,56 @@ def counted(pipeline: Pipeline) -> int:
     return sum(row["messages"] for row in pipeline.gold_rows(CHAINS))
 
 
-@pytest.mark.long
-def test_what_is_made_of_bronze_goes_on_after_a_delete(
-    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "VIEW_SECONDS", 0.1)
-    derived = Derived(pipeline.spark, config, tmp_path / "drain")
+def test_what_is_made_of_bronze_goes_on_after_a_delete(pipeline: Pipeline) -> None:
+    derived = Derived(pipeline.config(), in_process)
     derived.start()
     pipeline.land(*(make_message(at) for at in range(5)))
-    wait_for(derived, lambda: counted(pipeline) == 5)
-    DeltaTable(config.bronze_dir).delete("index < 2")
+    wait_until(lambda: counted(pipeline) == 5)
+    DeltaTable(pipeline.bronze.table).delete("index < 2")
     pipeline.land(*(make_message(at) for at in range(5, 8)))
-    wait_for(derived, lambda: counted(pipeline) == 8)
+    wait_until(lambda: counted(pipeline) == 8)
     # Silver keeps what it had, until it is deleted there, too; gold counted what happened.
     assert pipeline.indexes() == list(range(8))
     assert {part["state"] for part in derived.report().values()} == {"running"}
-    (tmp_path / "drain").touch()
     derived.finish()
 
 
-@pytest.mark.long
-def test_silver_is_deleted_from_and_tells_of_a_change_of_bronze(
-    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "VIEW_SECONDS", 0.1)
-    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.5,))
-    monkeypatch.setattr(deriving, "LOOK_SECONDS", 0.1)
-    derived = Derived(pipeline.spark, config, tmp_path / "drain")
+def test_silver_is_deleted_from_and_tells_of_a_change_of_bronze(pipeline: Pipeline) -> None:
+    derived = Derived(pipeline.config(), in_process)
     derived.start()
     pipeline.land(*(make_message(at) for at in range(8)))
-    wait_for(derived, lambda: counted(pipeline) == 8)
-    DeltaTable(config.silver_dir).delete("index < 2")
+    wait_until(lambda: counted(pipeline) == 8)
+    DeltaTable(pipeline.silver).delete("index < 2")
     pipeline.land(make_message(8))
-    wait_for(derived, lambda: pipeline.indexes() == list(range(2, 9)))
+    wait_until(lambda: pipeline.indexes() == list(range(2, 9)))
     assert {part["state"] for part in derived.report().values()} == {"running"}
 
     # A change is none that silver could take in. It says so, and how far it is behind.
-    DeltaTable(config.bronze_dir).update({"publisher": "'nobody'"}, predicate="index = 3")
+    DeltaTable(pipeline.bronze.table).update({"publisher": "'nobody'"}, predicate="index = 3")
     pipeline.land(make_message(9), make_message(10))
-    wait_for(derived, lambda: derived.report()["silver"]["state"] == "failed")
-    wait_for(derived, lambda: int(str(derived.report()["silver"].get("rows_behind", 0))) > 2)
+    wait_until(lambda: derived.report()["silver"]["state"] == "failed")
+    wait_until(lambda: int(str(derived.report()["silver"].get("rows_behind", 0))) > 2)
     told = derived.report()["silver"]
     assert "rewrites rows (UPDATE)" in str(told["error"])
     assert "`rillnode pipeline replay NAME`" in str(told["error"])
-    (tmp_path / "drain").touch()
     derived.finish()
 
 
-@pytest.mark.long
-def test_a_query_that_works_again_says_so_although_nothing_is_new(
-    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.5,))
+def test_a_table_that_works_again_says_so_although_nothing_is_new(pipeline: Pipeline) -> None:
     pipeline.land(make_message(1))
-    derived = Derived(pipeline.spark, config, tmp_path / "drain")
+    derived = Derived(pipeline.config(), in_process)
     derived.start()
-
-    def is_idle() -> bool:
-        queries = pipeline.spark.streams.active
-        progress = queries[0].lastProgress if queries else None
-        return progress is not None and progress.batchId == 1
-
-    wait_for(derived, is_idle)
-    derived.step()  # has seen it
-    newest = max((Path(config.bronze_dir) / "_delta_log").glob("*.json"))
+    wait_until(lambda: counted(pipeline) == 1)
+    newest = max((pipeline.bronze.table / "_delta_log").glob("*.json"))
     later = newest.with_name(f"{int(newest.stem) + 1:020}.json")
     later.write_bytes(b"{")  # a log that cannot be read
-    wait_for(derived, lambda: derived.report()["silver"]["state"] == "failed")
+    wait_until(lambda: derived.report()["silver"]["state"] == "failed")
     later.unlink()
-    wait_for(derived, lambda: derived.report()["silver"]["state"] == "running")
-    (tmp_path / "drain").touch()
+    wait_until(lambda: derived.report()["silver"]["state"] == "running")
     derived.finish()
 
 
+@pytest.mark.spark
 @pytest.mark.long
 def test_a_node_tells_of_a_silver_that_stands_and_of_one_that_goes_on(tmp_path: Path) -> None:
     """The whole node and its job, over tables that an earlier version has begun."""

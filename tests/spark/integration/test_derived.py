@@ -1,71 +1,37 @@
 """The tables made of bronze, as the job and the command line keep them: up to date, or anew."""
 
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
 
-from chained_tables import Pipeline
+from chained_tables import Pipeline, in_process
 from rillnode.codecs.errors import StoreError
 from rillnode.node.spark import parts
 from rillnode.node.spark.derived import Derived, replay
-from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.tables import CHAINS, DERIVED, LAG, MINUTES, PUBLISHERS, SILVER_SCHEMA
+from rillnode.node.testing.contract.stores.driver import wait_until
 from streamr_samples import make_message
 
-pytestmark = pytest.mark.spark
-
-SECONDS_MAX = 600.0
 PARTS = ("silver", "gold/minutes", "gold/chains", "gold/publishers", "gold/lag")
 
 
 @pytest.fixture
-def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
-    yield Pipeline(spark, tmp_path)
-    # Those of a test that has failed would make the next one fail, too.
-    for query in spark.streams.active:
-        query.stop()
-
-
-@pytest.fixture
-def config(pipeline: Pipeline) -> DerivedConfig:
-    return DerivedConfig(
-        bronze_dir=str(pipeline.bronze.table),
-        silver_dir=str(pipeline.silver),
-        gold_dir=str(pipeline.gold),
-        checkpoint_dir=str(pipeline.checkpoint),
-        consumer="sink/bronze",
-        trigger_seconds=0.1,
-    )
-
-
-def wait_for(derived: Derived, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, derived.report()
-        derived.step()
-        time.sleep(0.05)
-
-
-@pytest.mark.long
-def test_tables_are_kept_up_to_date_until_they_are_stopped(
-    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.setattr(parts, "VIEW_SECONDS", 0.1)
-    drain_file = tmp_path / "drain"
-    derived = Derived(pipeline.spark, config, drain_file)
-    derived.start()
-    derived.step()  # there is no bronze yet
+    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
+    return Pipeline(tmp_path)
+
+
+def test_tables_are_kept_up_to_date_until_they_are_stopped(pipeline: Pipeline) -> None:
+    derived = Derived(pipeline.config(), in_process)
+    derived.start()  # there is no bronze yet
     pipeline.land(*(make_message(at) for at in range(5)))
     derived.note_lag({"sink/bronze": {("s", 0): 5}}, {("s", 0): 8})
-    wait_for(derived, lambda: bool(pipeline.gold_rows(MINUTES)))
+    wait_until(lambda: bool(pipeline.gold_rows(MINUTES)))
     with pytest.raises(StoreError, match=r"pipeline\.busy"):
-        Derived(pipeline.spark, config, drain_file).run_once()
-    drain_file.touch()
+        Derived(pipeline.config(), in_process).run_once()
     derived.finish()
     states = {name: part["state"] for name, part in derived.report().items()}
     assert states == dict.fromkeys(PARTS, "running")
@@ -74,49 +40,37 @@ def test_tables_are_kept_up_to_date_until_they_are_stopped(
     assert [row["rows_behind"] for row in pipeline.gold_rows(LAG)] == [3]
 
 
-@pytest.mark.long
-def test_a_failure_is_told_and_tried_again(
-    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
+def test_a_failure_is_told_and_tried_again(pipeline: Pipeline) -> None:
     pipeline.land(make_message(1))
     # A bronze table lies where silver is to be.
-    derived = Derived(
-        pipeline.spark, replace(config, silver_dir=config.bronze_dir), tmp_path / "drain"
-    )
-    wait_for(derived, lambda: "failed" in str(derived.report()))
-    wait_for(derived, lambda: "'failures': 2" in str(derived.report()))
+    config = pipeline.config()
+    derived = Derived(replace(config, silver_dir=config.bronze_dir), in_process)
+    derived.start()
+    wait_until(lambda: "failed" in str(derived.report()))
+    wait_until(lambda: "'failures': 2" in str(derived.report()))
     assert "other columns" in str(derived.report())
-    (tmp_path / "drain").touch()
     derived.finish()
 
 
-@pytest.mark.long
-def test_a_gold_table_that_fails_holds_up_no_other(
-    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "VIEW_SECONDS", 0.1)
-    monkeypatch.setattr(parts, "BACKOFF_SECONDS", (0.0,))
+def test_a_gold_table_that_fails_holds_up_no_other(pipeline: Pipeline) -> None:
     pipeline.land(make_message(1))
     DeltaTable.create(pipeline.gold / MINUTES.name, SILVER_SCHEMA)  # it is none of ours
-    derived = Derived(pipeline.spark, config, tmp_path / "drain")
+    derived = Derived(pipeline.config(), in_process)
     derived.start()
-    wait_for(derived, lambda: bool(pipeline.gold_rows(PUBLISHERS)))
-    wait_for(derived, lambda: "'failures': 2" in str(derived.report()))
-    (tmp_path / "drain").touch()
+    wait_until(lambda: bool(pipeline.gold_rows(PUBLISHERS)))
+    wait_until(lambda: "'failures': 2" in str(derived.report()))
     derived.finish()
     states = {name: part["state"] for name, part in derived.report().items()}
     assert states == {**dict.fromkeys(PARTS, "running"), "gold/minutes": "failed"}
     assert [row["messages"] for row in pipeline.gold_rows(CHAINS)] == [1]
 
 
-@pytest.mark.long
 def test_a_replay_makes_the_same_tables_which_then_go_on(
-    pipeline: Pipeline, config: DerivedConfig, tmp_path: Path
+    pipeline: Pipeline, tmp_path: Path
 ) -> None:
     said: list[str] = []
     pipeline.land(make_message(1), make_message(2), make_message(1))
-    derived = Derived(pipeline.spark, config, tmp_path / "drain")
+    derived = Derived(pipeline.config(), in_process)
     derived.run_once()
     derived.note_lag({"sink/bronze": {("s", 0): 5}}, {("s", 0): 8})
     derived.start()
@@ -126,7 +80,7 @@ def test_a_replay_makes_the_same_tables_which_then_go_on(
     assert gold[LAG]
     for file in pipeline.silver.glob("*.parquet"):
         file.unlink()
-    replay(pipeline.spark, config, tmp_path / "drain", said.append)
+    replay(pipeline.config(), in_process, said.append)
     assert pipeline.rows() == rows
     assert {table: pipeline.gold_rows(table) for table in (*DERIVED, LAG)} == gold
     places = (pipeline.silver, pipeline.gold)

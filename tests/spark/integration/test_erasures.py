@@ -1,6 +1,5 @@
 """Entries that were erased: gold is calculated anew, a replay keeps them gone, and Spark agrees."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,12 +8,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from chained_tables import Pipeline
+from chained_tables import Pipeline, in_process
 from pipeline_samples import TIME
 from rillnode.node.spark.derived import replay
 from rillnode.node.spark.erasing import Lake, held, sweep_all
 from rillnode.node.spark.erasure import PLACES, Erasures, ranges_of
-from rillnode.node.spark.job_config import DerivedConfig
 from rillnode.node.spark.tables import CHAINS, MINUTES, PUBLISHERS
 from streamr_samples import make_message
 from table_readers import plain_rows
@@ -24,17 +22,11 @@ pytestmark = pytest.mark.spark
 MINUTE = 60_000
 
 
-@pytest.fixture
-def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
-    yield Pipeline(spark, tmp_path)
-    for query in spark.streams.active:
-        query.stop()
-
-
 @pytest.mark.long
 def test_gold_is_counted_anew_and_a_replay_keeps_them_gone(
-    pipeline: Pipeline, tmp_path: Path
+    spark: SparkSession, tmp_path: Path
 ) -> None:
+    pipeline = Pipeline(tmp_path)
     pipeline.land(*(make_message(at) for at in range(5)))
     pipeline.land(*(make_message(at) for at in range(5, 7)), received_at=TIME + MINUTE)
     pipeline.land(*(make_message(at) for at in range(7, 9)), received_at=TIME + 2 * MINUTE)
@@ -44,13 +36,7 @@ def test_gold_is_counted_anew_and_a_replay_keeps_them_gone(
 
     lake = Lake(
         bronze=str(pipeline.bronze.table),
-        derived=DerivedConfig(
-            bronze_dir=str(pipeline.bronze.table),
-            silver_dir=str(pipeline.silver),
-            gold_dir=str(pipeline.gold),
-            checkpoint_dir=str(pipeline.checkpoint),
-            consumer="sink/bronze",
-        ),
+        derived=pipeline.config(),
         typed=(),
     )
     rows = plain_rows(lake.bronze)
@@ -71,15 +57,14 @@ def test_gold_is_counted_anew_and_a_replay_keeps_them_gone(
         assert sum(row["duplicates"] for row in pipeline.gold_rows(MINUTES)) == 0
         assert pipeline.indexes() == [0, 2, 3, 4, 7, 8]
         for place in (lake.bronze, str(pipeline.silver)):
-            frame = pipeline.spark.read.parquet(*DeltaTable(place).file_uris())
+            frame = spark.read.parquet(*DeltaTable(place).file_uris())
             found = sorted(row[0] for row in frame.select("index").collect())
             assert found == [0, 2, 3, 4, 7, 8]
         assert all(one.is_swept for one in held(lake, erasures.erased()))
 
     check()
     assert pipeline.run_gold() == 0
-    assert lake.derived is not None
-    replay(pipeline.spark, lake.derived, tmp_path / "drain", lambda _: None)
+    replay(pipeline.config(), in_process, lambda _: None)
     pipeline.run_gold()
     check()
     pipeline.land(make_message(9), received_at=TIME + 2 * MINUTE)

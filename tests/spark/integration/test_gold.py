@@ -4,24 +4,20 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.tables import CHAINS, DERIVED, MINUTES, PUBLISHERS
 from streamr_samples import KEY, START_MS, make_message
 
-pytestmark = pytest.mark.spark
-
 MINUTE = 60_000
 
 
 @pytest.fixture
-def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
-    return Pipeline(spark, tmp_path)
+def pipeline(tmp_path: Path) -> Pipeline:
+    return Pipeline(tmp_path)
 
 
-@pytest.mark.long
 def test_minutes_chains_and_publishers_are_counted(pipeline: Pipeline) -> None:
     at = START_MS - START_MS % MINUTE
     offset = at - START_MS
@@ -69,7 +65,6 @@ def test_minutes_chains_and_publishers_are_counted(pipeline: Pipeline) -> None:
     ]
 
 
-@pytest.mark.long
 def test_gold_made_again_is_the_same(pipeline: Pipeline) -> None:
     at = START_MS
     for part in range(3):
@@ -77,7 +72,7 @@ def test_gold_made_again_is_the_same(pipeline: Pipeline) -> None:
             *(make_message(100 * part + n) for n in range(4)), received_at=at + part * MINUTE // 2
         )
         pipeline.land(b"x", kind=EntryKind.BYTES, partition=1, received_at=at)
-    pipeline.run(rows_max=4)
+    pipeline.run(batch_rows_max=4)
     pipeline.run_gold()
     rows = {table: pipeline.gold_rows(table) for table in DERIVED}
     assert sum(row["messages"] for row in rows[MINUTES]) == 15

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from fake_sink import FakeSink
+from fake_sink import FakeSink, job_settings
 from rillnode.actors.spark.sink_job import PASSING_CODE
 from rillnode.node.spark.job_config import JobConfig
 from rillnode.node.spark.process import SparkJob, last_words, session_members, start_job
@@ -22,13 +22,6 @@ from rillnode.node.spark.process import SparkJob, last_words, session_members, s
 pytestmark = pytest.mark.spark
 
 START_SECONDS_MAX = 900.0
-
-
-@pytest.fixture
-def sink() -> Generator[FakeSink]:
-    sink = FakeSink()
-    yield sink
-    sink.close()
 
 
 class Runner:
@@ -84,11 +77,7 @@ class Runner:
 def runner(sink: FakeSink, tmp_path: Path, worker_path: str) -> Runner:
     options = sink.serve()
     config = JobConfig(
-        sink=options.sink,
-        url=options.url,
-        node_identity=options.node_identity,
-        key_file=options.key_file,
-        client=options.client,
+        **job_settings(options),
         table_dir=str(tmp_path / "table"),
         checkpoint_dir=str(tmp_path / "table" / "_checkpoints" / "bronze"),
         work_dir=str(tmp_path / "work"),

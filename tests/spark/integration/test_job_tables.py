@@ -1,9 +1,7 @@
 """The whole job with all its tables: killed at any moment, none of them misses or repeats a row."""
 
 import asyncio
-import os
 from collections import Counter
-from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from fake_sink import FakeSink
+from fake_sink import FakeSink, job_settings
 from job_runs import Job
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.spark.delta_log import open_table
@@ -27,26 +25,11 @@ MESSAGES = 12_000
 REPEATED = 1_000
 
 
-@pytest.fixture
-def sink() -> Generator[FakeSink]:
-    sink = FakeSink()
-    yield sink
-    sink.close()
-
-
-def batches(checkpoint: str, kind: str) -> int:
-    """Number of the last batch that Spark's log of offsets or commits knows."""
-    directory = Path(checkpoint) / kind
-    if not directory.is_dir():
-        return -1
-    return max((int(name) for name in os.listdir(directory) if name.isdecimal()), default=-1)
-
-
 @pytest.mark.needs("streamr")
 def test_kills_leave_every_event_in_silver_once_and_gold_counts_them(
     sink: FakeSink, tmp_path: Path, worker_path: str
 ) -> None:
-    """Each kill comes while a batch of silver is between its plan and its commit."""
+    """Each kill comes while a step of silver is between its tasks and its commit."""
     messages = [
         make_message(at, previous=at - 1 if at else None, content=f'{{"n":{at}}}')
         for at in range(MESSAGES)
@@ -68,11 +51,7 @@ def test_kills_leave_every_event_in_silver_once_and_gold_counts_them(
         compact_commits=10,
     )
     config = JobConfig(
-        sink=options.sink,
-        url=options.url,
-        node_identity=options.node_identity,
-        key_file=options.key_file,
-        client=options.client,
+        **job_settings(options),
         table_dir=derived.bronze_dir,
         checkpoint_dir=str(tmp_path / "bronze" / "_checkpoints" / "bronze"),
         work_dir=str(tmp_path / "work"),
@@ -85,16 +64,22 @@ def test_kills_leave_every_event_in_silver_once_and_gold_counts_them(
     def gold(table: GoldTable) -> list[dict[str, Any]]:
         return read_rows(str(tmp_path / "gold" / table.name), table).to_pylist()
 
-    def in_the_middle(before: int) -> bool:
-        planned = batches(derived.checkpoint_dir, "offsets")
-        return planned > before + 1 and planned > batches(derived.checkpoint_dir, "commits")
+    def versions() -> list[Path]:
+        return list((silver / "_delta_log").glob("*.json"))
+
+    def in_the_middle(steps: int, files: set[str]) -> bool:
+        """Whether there was another step, and is a new file that no commit has added."""
+        told = "".join(one.read_text() for one in versions())
+        new = {one.name for one in silver.glob("*.parquet")} - files
+        return len(versions()) > steps and any(one not in told for one in new)
 
     async def scenario() -> None:
         job = Job(config, tmp_path / "bronze.log", worker_path)
         for _ in range(3):
-            before = batches(derived.checkpoint_dir, "offsets")
+            files = {one.name for one in silver.glob("*.parquet")}
+            steps = len(versions())
             job.start()
-            await job.until(partial(in_the_middle, before))
+            await job.until(partial(in_the_middle, steps, files))
             await job.stop(kill=True)
         job.start()
         await job.until(

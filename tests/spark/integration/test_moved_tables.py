@@ -1,6 +1,5 @@
 """Tables and checkpoints hold no paths: a moved directory goes on where it stopped."""
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,7 +8,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from chained_tables import Pipeline
-from fake_sink import FakeSink
+from fake_sink import FakeSink, job_settings
 from rillnode.node.spark.job_config import JobConfig
 from rillnode.node.spark.landing import Landing, fetch
 from rillnode.node.spark.ranges import ClientOptions
@@ -20,21 +19,10 @@ from streamr_samples import make_message
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
-@pytest.fixture
-def sink() -> Generator[FakeSink]:
-    sink = FakeSink()
-    yield sink
-    sink.close()
-
-
 def land(spark: SparkSession, options: ClientOptions, table: Path) -> list[int]:
     """Land what is new; returns all indexes."""
     config = JobConfig(
-        sink=options.sink,
-        url=options.url,
-        node_identity=options.node_identity,
-        key_file=options.key_file,
-        client=options.client,
+        **job_settings(options),
         table_dir=str(table),
         checkpoint_dir=str(table / "_checkpoints" / "bronze"),
         work_dir=str(table.parent / "work"),
@@ -60,16 +48,18 @@ def test_a_moved_bronze_table_gets_each_entry_once(
     assert not (tmp_path / "old").exists()
 
 
-def test_moved_silver_and_gold_go_on_and_remember(spark: SparkSession, tmp_path: Path) -> None:
+def test_moved_silver_and_gold_go_on_and_remember(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
-    pipeline = Pipeline(spark, old)
+    pipeline = Pipeline(old)
     pipeline.land(make_message(0), make_message(1))
     pipeline.run()
     pipeline.run_gold()
     old.rename(new)
-    pipeline.bronze.table, pipeline.bronze.checkpoint = new / "table", new / "checkpoint"
-    pipeline.silver, pipeline.gold = new / "silver", new / "gold"
-    pipeline.checkpoint = new / "silver" / "_checkpoints" / "silver"
+    pipeline.bronze.table, pipeline.silver, pipeline.gold = (
+        new / "table",
+        new / "silver",
+        new / "gold",
+    )
     pipeline.land(make_message(1), make_message(2))  # the first of them came before the move
     pipeline.run()
     pipeline.run_gold()

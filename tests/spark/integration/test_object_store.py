@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from fake_sink import FakeSink
+from fake_sink import FakeSink, job_settings
 from rillnode.node.spark.job_config import DerivedConfig, JobConfig, save_job_config
 from s3_support import SECRET, object_store
 
@@ -28,13 +28,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, str]]
         yield environment
 
 
-@pytest.fixture
-def sink() -> Generator[FakeSink]:
-    sink = FakeSink()
-    yield sink
-    sink.close()
-
-
 class Job:
     """The whole job, run until the present ends."""
 
@@ -45,11 +38,7 @@ class Job:
         self._environment = environment
         self._file = directory / "job.json"
         config = JobConfig(
-            sink=options.sink,
-            url=options.url,
-            node_identity=options.node_identity,
-            key_file=options.key_file,
-            client=options.client,
+            **job_settings(options),
             table_dir="s3://lake/bronze",
             checkpoint_dir=str(self.checkpoints / "bronze"),
             work_dir=str(directory / "work"),

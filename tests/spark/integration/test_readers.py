@@ -12,9 +12,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tables")
-    make_tables(spark, directory)
+    make_tables(directory)
     return directory
 
 

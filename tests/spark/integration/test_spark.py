@@ -1,7 +1,6 @@
 """The source and the sink inside Spark, from a fake node into a Delta table."""
 
 import threading
-from collections.abc import Generator
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,6 @@ from rillnode.node.spark.session import SPARK_FAILURES, on_spark
 pytestmark = pytest.mark.spark
 
 CONNECTION = ("sink", "url", "node_identity", "key_file", "client")
-
-
-@pytest.fixture
-def sink() -> Generator[FakeSink]:
-    sink = FakeSink()
-    yield sink
-    sink.close()
 
 
 def fill(sink: FakeSink, first: int, count: int, *, partition: int = 0) -> None:

@@ -4,14 +4,13 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fake_sink import FakeSink
+from fake_sink import FakeSink, job_settings
 from job_runs import Job
 from rillnode.node.spark.delta_log import open_table
 from rillnode.node.spark.job_config import JobConfig, TypedConfig, ViewConfig
@@ -23,13 +22,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 ENTRIES = 30_000
 GOOD = len([at for at in range(ENTRIES) if at % 7])
 EVEN = len([at for at in range(0, ENTRIES, 2) if at % 7])
-
-
-@pytest.fixture
-def sink() -> Generator[FakeSink]:
-    sink = FakeSink()
-    yield sink
-    sink.close()
 
 
 def entry(number: int) -> bytes:
@@ -58,11 +50,7 @@ def test_two_kills_lose_and_repeat_nothing(
         source=SchemaSource(columns=columns), batch_rows_max=12_000,
     )  # fmt: skip
     config = JobConfig(
-        sink=options.sink,
-        url=options.url,
-        node_identity=options.node_identity,
-        key_file=options.key_file,
-        client=options.client,
+        **job_settings(options),
         table_dir=str(tmp_path / "table"),
         checkpoint_dir=str(tmp_path / "table" / "_checkpoints" / "bronze"),
         work_dir=str(tmp_path / "work"),

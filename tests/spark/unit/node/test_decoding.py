@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from chained_tables import Pipeline
 from pipeline_samples import TIME, make_block
 from rillnode.codecs.entries import EntryKind
 from rillnode.codecs.keys import Identity
@@ -148,3 +151,20 @@ def test_a_kind_of_a_newer_version_is_kept() -> None:
     row = decode_entry("later", b"x")
     why = "kind 'later' is of a newer version, or of a plug-in that is not installed"
     assert (row.data, row.error) == (b"x", why)
+
+
+def test_events_are_decoded_once_and_what_is_wrong_is_kept(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    first, second = make_message(1, signed=True), make_message(2, previous=1)
+    pipeline.land(first, second, first, b"[32,")
+    pipeline.land(b'{"a":1}', kind=EntryKind.BYTES)
+    pipeline.run()
+    pipeline.land(second, make_message(3, previous=2), make_message(2, content='{"n":2}'))
+    pipeline.run()
+    found = pipeline.rows()
+    assert [row["index"] for row in found] == [0, 1, 3, 4, 6, 7]
+    assert [row["signature"] for row in found[:2]] == ["valid", "unsigned"]
+    assert (found[2]["data"], found[2]["error"] is None) == (b"[32,", False)
+    assert (found[3]["format"], found[3]["content"]) == ("json", '{"a":1}')
+    # Of two messages under one id that differ, neither is lost.
+    assert [row["event_id"] for row in found].count(found[1]["event_id"]) == 2

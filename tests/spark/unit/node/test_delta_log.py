@@ -97,11 +97,8 @@ def test_merged_files_are_read_once(tmp_path: Path) -> None:
     assert [file.rows for file in log.files_at(log.plan(middle, None))] == [30, 10]
 
 
-def test_a_position_goes_through_a_checkpoint_and_through_a_table(tmp_path: Path) -> None:
+def test_a_position_goes_through_a_table(tmp_path: Path) -> None:
     position = Position("t", 3, 7, 2, 1_700_000_000_000)
-    assert Position.from_json(position.to_json()) == position
-    with pytest.raises(ConfigError, match="no position"):
-        Position.from_json({"table": "t"})
     query = Query(tmp_path)
     query.run(0, rows(0, 1))
     table = DeltaTable(query.table)

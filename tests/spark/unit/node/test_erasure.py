@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql.streaming.datasource import ReadMaxRows
+from msgspec.structs import replace
 
+from chained_tables import Pipeline, in_process as silver_in_process
 from pipeline_samples import TIME
 from rillnode.codecs.errors import ConfigError
 from rillnode.node.spark import erasing, erasure
@@ -31,7 +32,7 @@ from rillnode.node.spark.erasing import (
     sweep_all,
 )
 from rillnode.node.spark.erasure import Erasures, applied, of_ranges
-from rillnode.node.spark.job_config import DerivedConfig, TypedConfig, ViewConfig
+from rillnode.node.spark.job_config import TypedConfig, ViewConfig
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import TableFile
 from rillnode.node.spark.typed.keys import Keyed
@@ -40,7 +41,6 @@ from rillnode.node.spark.typed.query import TypedQuery
 from rillnode.node.spark.typed.work import Engine, in_process
 from rillnode.node.spark.views.planning import View, gold_views
 from rillnode.node.spark.views.query import SilverSource, TypedSource, ViewQuery
-from silver_chain import Chain
 from table_readers import READERS, Filter, plain_rows, rows_of
 from typed_samples import CREATED_AT, Lake, die_after, run
 
@@ -59,18 +59,13 @@ class Site:
     def __init__(self, directory: Path) -> None:
         self.lake = Lake(directory)
         self.bronze = str(self.lake.bronze.table)
-        self.chain = Chain(directory, self.lake.bronze)
+        self.pipeline = Pipeline(directory, self.lake.bronze)
         self.typed = self.lake.config(columns=COLUMNS, streams=("s", "s/*"))
         self.each = self.lake.config("each/{stream}", columns=COLUMNS)
         self.erasures = Erasures(self.bronze)
         self.tables = Tables(
             bronze=self.bronze,
-            derived=DerivedConfig(
-                bronze_dir=self.bronze,
-                silver_dir=str(self.chain.silver),
-                checkpoint_dir=str(self.chain.checkpoint),
-                consumer="c",
-            ),
+            derived=replace(self.pipeline.config(), gold_dir=None),
             typed=(self.typed, self.each),
         )
 
@@ -79,9 +74,7 @@ class Site:
 
     def follow(self) -> None:
         """Let all tables take in what bronze has."""
-        start = self.chain.reader().initialOffset()
-        while (end := self.chain.run(start)) != start:
-            start = end
+        self.pipeline.run()
         run(self.query())
         for config in self.tables.typed_of(["s", "s/2"]):
             run(self.query(config))
@@ -142,7 +135,6 @@ def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Site:
 def filled(site: Site, filled_once: Site) -> Site:
     """The same in another place."""
     site.lake.go_on(filled_once.lake)
-    site.chain.batch = filled_once.chain.batch
     return site
 
 
@@ -169,10 +161,8 @@ def test_what_is_erased_is_gone_from_every_table(site: Site) -> None:
 
 @pytest.mark.usefixtures("filled")
 def test_everything_goes_on_over_an_erasure(site: Site) -> None:
-    late = site.chain.reader().initialOffset()
     site.erase("user = 'u17'")
     site.lake.push(entry(7), entry(8, "u17"))
-    assert site.chain.run(late) != late
     site.follow()
     assert site.places()["silver"] == [0, 2, 4, 6, 7, 8]
     # What comes later is another matter.
@@ -229,13 +219,13 @@ def test_a_step_that_was_under_way_does_not_bring_it_back(site: Site) -> None:
 
 def test_a_batch_of_silver_that_was_under_way_does_not_bring_it_back(site: Site) -> None:
     site.lake.push(entry(0), entry(1, "u17"))
-    reader, writer = site.chain.reader(), site.chain.writer()
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, ReadMaxRows(15))
-    (site.chain.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}\n")
-    messages = [writer.write(reader.read(task)) for task in reader.partitions(start, end)]
-    site.erase("user = 'u17'")
-    writer.commit(messages, 0)
+
+    def slow(tasks: Sequence[bytes]) -> list[bytes]:
+        done = silver_in_process(tasks)
+        site.erase("user = 'u17'")
+        return done
+
+    site.pipeline.query(slow).step()
     assert site.places()["silver"] == [0]
 
 
@@ -564,7 +554,7 @@ def test_gold_and_views_calculate_the_slots_anew(site: Site) -> None:
     derived = msgspec.structs.replace(site.tables.derived, gold_dir=str(gold))
     site.tables = dataclasses.replace(site.tables, derived=derived)
     views = [*gold_views(str(gold)), named]
-    source = SilverSource(site.bronze, str(site.chain.silver))
+    source = SilverSource(site.bronze, str(site.pipeline.silver))
     queries = [ViewQuery(one, source) for one in views]
 
     def calculated() -> tuple[list[int], int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fake_sink import FakeSink
+from fake_sink import FakeSink, job_settings
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
 from rillnode.node.spark import export
 from rillnode.node.spark.arrow import read_ranges
@@ -22,15 +22,11 @@ def config_of(sink: FakeSink, directory: Path, bytes_max: int = 1_000_000) -> Ex
     options = sink.local_options
     (directory / "work").mkdir(exist_ok=True)
     return ExportConfig(
-        sink=options.sink,
-        url=options.url,
-        node_identity=options.node_identity,
-        key_file=options.key_file,
+        **job_settings(options),
         directory=str(directory / "files"),
         bytes_max=bytes_max,
         work_dir=str(directory / "work"),
         trigger_seconds=0.01,
-        client=options.client,
     )
 
 

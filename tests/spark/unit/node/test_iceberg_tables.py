@@ -60,19 +60,6 @@ def service(tmp_path: Path) -> Iterator[RestCatalogServer]:
         yield server
 
 
-def die_after(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
-    """Let the process be killed when it begins another commit."""
-    real, left = OpenIcebergTable.commit, [commits]
-
-    def dying(table: OpenIcebergTable, *args: Any, **keys: Any) -> None:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        real(table, *args, **keys)
-
-    monkeypatch.setattr(OpenIcebergTable, "commit", dying)
-
-
 def rejected(lake: IcebergLake) -> list[int]:
     return [row["_index"] for row in lake.rows("t_rejects")]
 
@@ -132,39 +119,6 @@ def test_files_have_the_numbers_of_all_columns(lake: IcebergLake) -> None:
     assert numbers == {name: str(schema.find_field(name).field_id) for name in numbers}
     assert task.file.record_count == 2
     assert task.file.lower_bounds  # which lets readers skip files
-
-
-@pytest.mark.parametrize(
-    "commits",
-    [1, 3, *(pytest.param(commits, marks=pytest.mark.long) for commits in (0, 2))],
-)
-def test_a_kill_between_two_commits_loses_and_repeats_nothing(
-    lake: IcebergLake, monkeypatch: pytest.MonkeyPatch, commits: int
-) -> None:
-    lake.push(GOOD)
-    run(lake.table())
-    lake.push(GOOD, BAD, GOOD)
-    lake.push(BAD, NEW)
-    die_after(monkeypatch, commits)
-    with pytest.raises(KeyboardInterrupt):
-        run(lake.table(batch_rows_max=3))
-    monkeypatch.undo()
-    run(lake.table())
-    assert sorted(lake.places() + rejected(lake)) == [0, 1, 2, 3, 4, 5]
-    assert len(rejected(lake)) == 2
-    assert {"rows": 4, "rejects": 2, "schema_version": 2}.items() <= lake.table().figures().items()
-
-
-def test_a_second_process_that_makes_the_same_step_changes_nothing(lake: IcebergLake) -> None:
-    lake.push(GOOD, BAD)
-
-    def slow(works: Sequence[bytes]) -> list[bytes]:
-        outcomes = in_process(works)
-        run(lake.table())
-        return outcomes
-
-    run(lake.table(engine=slow))
-    assert (lake.places(), rejected(lake)) == ([0], [1])
 
 
 @pytest.mark.parametrize("which", ["table", "rejects"])
@@ -285,21 +239,6 @@ def test_a_change_that_cannot_be_made_says_what_to_do(lake: IcebergLake) -> None
     lake.push(b'{"id":1,"at":"2026-01-01T12:00:00Z","x":1,"a.b":2,"a":{"b":1}}', NEW)
     run(lake.table())
     assert (lake.places(), rejected(lake)) == ([0, 2], [1])
-
-
-def test_rejects_are_landed_again_once_after_a_fix(
-    lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = {"id": "json", "at": "timestamp?"}
-    lake.push(GOOD, BAD, b"{")
-    run(lake.table(columns={"id": "string", "at": "timestamp?"}))
-    assert rejected(lake) == [0, 2]
-    die_after(monkeypatch, 1)
-    with pytest.raises(KeyboardInterrupt):
-        lake.table(columns=wanted).retry()
-    monkeypatch.undo()
-    assert lake.table(columns=wanted).retry() == (0, 1)
-    assert ([row["id"] for row in lake.rows()], rejected(lake)) == (["1", "x"], [2])
 
 
 def test_what_is_expected_of_rows_is_counted_once(lake: IcebergLake) -> None:

@@ -59,7 +59,6 @@ def test_a_round_merges_files_and_changes_no_rows(tmp_path: Path) -> None:
     assert query.indexes() == list(range(60))
     assert len(live_files(DeltaTable(query.table))) == 1
     query.run(6, rows(60, 10))
-    query.run(5, rows(50, 10))
     assert query.indexes() == list(range(70))
 
 

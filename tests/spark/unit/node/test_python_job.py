@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from msgspec.structs import replace
 
-from fake_sink import FakeSink
+from fake_sink import FakeSink, job_settings
 from rillnode.actors.spark.sink_job import PASSING_CODE, SinkStatus
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark import delta, landing as landing_module, parquet
@@ -29,11 +29,7 @@ CREATED = 1_600_000_000_000
 def config_of(directory: Path, sink: FakeSink, **changes: Any) -> PythonJobConfig:
     options = sink.local_options
     config = PythonJobConfig(
-        sink=options.sink,
-        url=options.url,
-        node_identity=options.node_identity,
-        key_file=options.key_file,
-        client=options.client,
+        **job_settings(options),
         table_dir=str(directory / "table"),
         work_dir=str(directory / "work"),
         trigger_seconds=0.05,

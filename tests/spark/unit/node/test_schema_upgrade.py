@@ -8,62 +8,50 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema
-from pyspark.sql.types import StructField, StructType
 
 from pipeline_samples import Query, make_block, rows
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keyed import encode_headers
 from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.frames import BRONZE_STRUCT
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.schema_upgrade import conform, upgrade_table
 from rillnode.node.spark.tables import BRONZE_SCHEMA
 
-OLD = StructType(BRONZE_STRUCT.fields[:6])
+
+def older(directory: Path, columns: int) -> Query:
+    """The table as it was with fewer columns."""
+    return Query(directory, pa.schema(list(BRONZE_SCHEMA)[:columns]))
 
 
-def old_rows(first: int, count: int) -> pa.RecordBatch:
-    fresh = rows(first, count)
-    return pa.RecordBatch.from_arrays(
-        [fresh.column(name) for name in OLD.names],
-        schema=pa.schema(fresh.schema.field(name) for name in OLD.names),
-    )
+def old_rows(first: int, count: int, columns: int = 6) -> pa.RecordBatch:
+    return rows(first, count).select(BRONZE_SCHEMA.names[:columns])
 
 
 def test_an_old_table_gets_the_new_columns_and_keeps_its_rows(tmp_path: Path) -> None:
     query = Query(tmp_path)
-    old = query.writer(OLD)
-    (query.checkpoint / "offsets" / "0").write_text("v1\n{}\n")
-    old.commit([old.write(iter([old_rows(0, 3)]))], 0)
+    older(tmp_path, 6).run(0, old_rows(0, 3))
     query.run(1, rows(3, 3))
     table = DeltaTable(query.table)
-    assert [field.name for field in table.schema().fields] == BRONZE_STRUCT.names
+    assert [field.name for field in table.schema().fields] == BRONZE_SCHEMA.names
     assert query.indexes() == list(range(6))
     # What an older job still writes is taken, too.
-    (query.checkpoint / "offsets" / "2").write_text("v1\n{}\n")
-    old.commit([old.write(iter([old_rows(6, 1)]))], 2)
+    older(tmp_path, 6).run(2, old_rows(6, 1))
     assert query.indexes() == list(range(7))
     reader: Any = DeltaTable(query.table)
     read = pa.table(reader.to_pyarrow_table())
-    assert read.column_names == BRONZE_STRUCT.names
+    assert read.column_names == BRONZE_SCHEMA.names
     assert read.column("gap_until").null_count == 7
     # Old and new files become one.
     assert len(list(compact(str(query.table)))) == 1
     (file,) = DeltaTable(query.table).file_uris()
-    assert pq.read_table(file).column_names == BRONZE_STRUCT.names
+    assert pq.read_table(file).column_names == BRONZE_SCHEMA.names
     assert query.indexes() == list(range(7))
 
 
 def test_a_table_without_keys_and_headers_gets_them_in_place(tmp_path: Path) -> None:
-    query, before = Query(tmp_path), StructType(BRONZE_STRUCT.fields[:16])
-    assert before.names[-1] == "gap_until"
-    (query.checkpoint / "offsets" / "0").write_text("v1\n{}\n")
-    old = query.writer(before)
-    fresh = rows(0, 2)
-    without = pa.RecordBatch.from_arrays(
-        fresh.columns[:16], schema=pa.schema(list(fresh.schema)[:16])
-    )
-    old.commit([old.write(iter([without]))], 0)
+    query = Query(tmp_path)
+    assert BRONZE_SCHEMA.names[15] == "gap_until"
+    older(tmp_path, 16).run(0, old_rows(0, 2, 16))
     builder = BatchBuilder()
     headers = encode_headers({"sender": b"hall"})
     builder.add_block("s", 0, make_block(2, [b"x"], keys=[b"lamp"], headers=[headers]), 2, 3)
@@ -86,15 +74,15 @@ def test_a_renamed_or_retyped_column_is_refused(tmp_path: Path) -> None:
     query = Query(tmp_path)
     query.run(0, rows(0, 1))
     table = DeltaTable(query.table)
-    fields = [*BRONZE_STRUCT.fields]
+    *others, last = BRONZE_SCHEMA
     for changed in (
-        [*fields[:-1], StructField("lost_until", fields[-1].dataType)],
-        [*fields[:-1], StructField(fields[-1].name, fields[0].dataType)],
-        fields[1:],
+        [*others, last.with_name("lost_until")],
+        [*others, pa.field(last.name, pa.string())],
+        [*others[1:], last],
     ):
         with pytest.raises(ConfigError, match="other columns"):
-            upgrade_table(table, Schema.from_json(StructType(changed).json()))
-    assert not upgrade_table(table, Schema.from_json(BRONZE_STRUCT.json()))
+            upgrade_table(table, Schema.from_arrow(pa.schema(changed)))
+    assert not upgrade_table(table, Schema.from_arrow(BRONZE_SCHEMA))
 
 
 def test_rows_get_exactly_the_columns_asked_for(tmp_path: Path) -> None:

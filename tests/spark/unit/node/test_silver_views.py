@@ -1,24 +1,16 @@
 """Views of silver, gold among them: made step by step they are what silver and bronze hold."""
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import DeltaTable
 
-from pipeline_samples import Query, make_block
+from chained_tables import Pipeline
 from rillnode.codecs.entries import EntryKind
 from rillnode.node.entries import TIME_MS_MAX
-from rillnode.node.spark.arrow import BatchBuilder
-from rillnode.node.spark.bronze import read_file
-from rillnode.node.spark.delta import add_actions, open_to_write
-from rillnode.node.spark.delta_log import TableLog, saved_position
-from rillnode.node.spark.parquet import write_files
-from rillnode.node.spark.silver import decode_rows
-from rillnode.node.spark.tables import SILVER_SCHEMA
 from rillnode.node.spark.views.planning import View, gold_views
 from rillnode.node.spark.views.query import SilverSource, ViewQuery
 from streamr_samples import KEY, START_MS, make_message
@@ -47,58 +39,20 @@ VIEWS = {
 
 
 class Lake:
-    """A bronze table, and silver as its query would make it: each event once."""
+    """A bronze table, silver that is made of it, and views of that."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.bronze = Query(directory)
-        self.silver = str(directory / "silver")
-        self._indexes: dict[tuple[str, int], int] = {}
-        self._batch = 0
-        self._seen: set[tuple[str, int, str]] = set()
+        self._pipeline = Pipeline(directory)
+        self.bronze, self.silver = self._pipeline.bronze, str(self._pipeline.silver)
 
-    def land(
-        self,
-        *items: bytes,
-        kind: EntryKind = EntryKind.STREAMR,
-        stream: str = "s",
-        partition: int = 0,
-        received_at: int = AT,
-    ) -> None:
+    def land(self, *items: bytes, **keys: Any) -> None:
         """Land entries as one batch of bronze."""
-        first = self._indexes.get((stream, partition), 0)
-        until = self._indexes[stream, partition] = first + len(items)
-        builder = BatchBuilder()
-        block = make_block(first, list(items), kind=kind, received_at=received_at)
-        builder.add_block(stream, partition, block, first, until)
-        self.bronze.run(self._batch, builder.finish())
-        self._batch += 1
+        self._pipeline.land(*items, **{"received_at": AT, **keys})
 
     def follow(self) -> None:
         """Take into silver what bronze has."""
-        log = TableLog(str(self.bronze.table))
-        table = open_to_write(self.silver, Schema.from_arrow(SILVER_SCHEMA))
-        bronze = log.open()
-        assert bronze is not None
-        start = saved_position(table, str(bronze.metadata().id))
-        end = log.plan(start, None)
-        kept: list[pa.RecordBatch] = []
-        for uri in log.uris(log.files_between(start, end)):
-            for rows in read_file(uri):
-                decoded = decode_rows(rows, round(time.time() * 1_000))
-                columns = (decoded.column(one) for one in ("stream", "partition", "event_id"))
-                names = zip(*(one.to_pylist() for one in columns), strict=True)
-                new: list[bool] = []
-                for one in names:
-                    new.append(one not in self._seen)
-                    self._seen.add(one)
-                kept.append(decoded.filter(pa.array(new)))
-        table.create_write_transaction(
-            add_actions(list(write_files(self.silver, kept)), data_change=True),
-            "append",
-            table.schema(),
-            commit_properties=CommitProperties(app_transactions=end.transactions()),
-        )
+        self._pipeline.run()
 
     def query(self, name: str, under: str = "views") -> ViewQuery:
         place = str(self.directory / under)

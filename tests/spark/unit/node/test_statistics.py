@@ -10,13 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from every_kind_of_row import OLD_TABLES, TABLES
 from pipeline_samples import Query, rows
 from rillnode.node.spark import upsert as upserting
 from rillnode.node.spark.delta import commit_unless_changed
-from rillnode.node.spark.frames import SILVER_STRUCT
 from rillnode.node.spark.maintenance import compact
 from rillnode.node.spark.parquet import (
     FileStatistics,
@@ -24,7 +22,7 @@ from rillnode.node.spark.parquet import (
     statistics_properties,
     write_files,
 )
-from rillnode.node.spark.tables import GOLD
+from rillnode.node.spark.tables import BRONZE_SCHEMA, GOLD, SILVER_SCHEMA
 from rillnode.node.spark.upsert import upsert
 from table_readers import BY_STATISTICS, plain_rows, wrong_answers
 
@@ -69,12 +67,10 @@ def test_tables_that_are_written_now_answer_every_reader(
         gold = next(one for one in GOLD if f"gold/{one.name}" == table)
         upsert(str(location), gold.slot, found)
     else:
-        query = Query(tmp_path)
+        query = Query(tmp_path, SILVER_SCHEMA if table == "silver" else BRONZE_SCHEMA)
         location = query.table
         for batch, part in enumerate(parts):
-            (query.checkpoint / "offsets" / str(batch)).write_text("v1\n{}\n")
-            writer = query.writer(SILVER_STRUCT) if table == "silver" else query.writer()
-            writer.commit([writer.write(iter(part.to_batches()))], batch)
+            query.run(batch, *part.to_batches())
     assert len(DeltaTable(location).file_uris()) >= len(parts)
     assert wrong_answers(str(location), BY_STATISTICS) == []
     if table == "table":
@@ -87,19 +83,16 @@ def test_a_table_without_any_ranged_column_says_so(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("index", pa.binary()), pa.field("partition", pa.float64())])
     assert ranged_columns(schema) == ()
     assert statistics_properties(()) == {"delta.dataSkippingNumIndexedCols": "0"}
-    query = Query(tmp_path)
+    query = Query(tmp_path, schema)
     batch = pa.RecordBatch.from_pylist(
         [{"index": b"\xff", "partition": 2.5}, {"index": None, "partition": 1.0}], schema
     )
-    (query.checkpoint / "offsets" / "0").write_text("v1\n{}\n")
-    writer = query.writer(from_arrow_schema(schema))
-    writer.commit([writer.write(iter([batch]))], 0)
+    query.run(0, batch)
     assert wrong_answers(str(query.table), BY_STATISTICS) == []
 
 
 def test_a_column_that_a_table_gets_later_misleads_no_reader(tmp_path: Path) -> None:
     """Files from before say nothing of it, and rows of theirs have no value there."""
-    query = Query(tmp_path)
     first = pa.schema([pa.field("stream", pa.string())])
     later = first.append(pa.field("minute", pa.timestamp("us", tz="UTC")))
     batches: tuple[list[dict[str, Any]], ...] = (
@@ -107,9 +100,8 @@ def test_a_column_that_a_table_gets_later_misleads_no_reader(tmp_path: Path) -> 
         [{"stream": "b", "minute": NOW}, {"stream": "b", "minute": None}],
     )
     for batch, (schema, rows_) in enumerate(zip((first, later), batches, strict=True)):
-        (query.checkpoint / "offsets" / str(batch)).write_text("v1\n{}\n")
-        writer = query.writer(from_arrow_schema(schema))
-        writer.commit([writer.write(iter([pa.RecordBatch.from_pylist(rows_, schema)]))], batch)
+        query = Query(tmp_path, schema)
+        query.run(batch, pa.RecordBatch.from_pylist(rows_, schema))
     named = DeltaTable(query.table).metadata().configuration["delta.dataSkippingStatsColumns"]
     assert named == "stream"
     assert wrong_answers(str(query.table), BY_STATISTICS) == []

@@ -94,24 +94,6 @@ def test_every_reader_finds_the_rows_of_a_typed_table_by_every_column(lake: Lake
     assert wrong_answers(str(lake.directory / "t")) == []
 
 
-@pytest.mark.parametrize("commits", range(4))
-def test_a_kill_between_two_commits_loses_and_repeats_nothing(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, commits: int
-) -> None:
-    lake.push(GOOD)
-    run(lake.table())
-    lake.push(GOOD, BAD, GOOD)
-    lake.push(BAD, GOOD)
-    die_after(monkeypatch, commits)
-    with pytest.raises(KeyboardInterrupt):
-        run(lake.table(batch_rows_max=3))
-    monkeypatch.undo()
-    run(lake.table())
-    both = lake.places() + [index for index, _, _ in rejected(lake)]
-    assert sorted(both) == [0, 1, 2, 3, 4, 5]
-    assert len(rejected(lake)) == 2
-
-
 def test_the_half_of_a_pair_that_was_left_is_what_was_decided_then(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,21 +108,6 @@ def test_the_half_of_a_pair_that_was_left_is_what_was_decided_then(
     lake.push(b'{"id":1,"at":"2026-01-01T12:00:00Z","needed":1}')
     run(lake.table(columns=other))
     assert (lake.places(), [index for index, _, _ in rejected(lake)]) == ([0, 2], [1])
-
-
-def test_a_second_process_that_makes_the_same_step_changes_nothing(lake: Lake) -> None:
-    lake.push(GOOD, BAD)
-    late: list[bool] = []
-
-    def slow(works: Sequence[bytes]) -> list[bytes]:
-        outcomes = in_process(works)
-        if not late:
-            late.append(True)
-            run(lake.table())
-        return outcomes
-
-    run(lake.table(engine=slow))
-    assert (lake.places(), len(rejected(lake))) == ([0], 1)
 
 
 def test_other_peoples_entries_do_not_make_versions_of_a_table(
@@ -280,26 +247,6 @@ def test_a_table_of_another_kind_is_left_alone(lake: Lake) -> None:
     lake.push(GOOD)
     with pytest.raises(ConfigError, match="a table of another kind"):
         lake.table("table").step()
-
-
-def test_rejects_are_landed_again_once_after_a_fix(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = {"id": "json", "at": "timestamp?"}
-    lake.push(GOOD, BAD, b"{", b'{"id":3,"x":{"y":1}}')
-    run(lake.table(columns={"id": "string", "at": "timestamp?"}))
-    assert len(rejected(lake)) == 3
-    die_after(monkeypatch, 1)
-    with pytest.raises(KeyboardInterrupt):
-        lake.table(columns=wanted).retry()
-    monkeypatch.undo()
-    assert lake.table(columns=wanted).retry() == (0, 1)
-    assert (lake.places(), [row[0] for row in rejected(lake)]) == ([0, 1, 3], [2])
-    assert [row["id"] for row in lake.rows()] == ["1", "x", "3"]
-    lake.push(BAD)
-    run(lake.table(columns=wanted))
-    assert len(lake.places()) == 4
-    assert lake.table(columns=wanted).retry() == (0, 1)
 
 
 def test_a_bronze_table_that_was_made_anew_is_not_taken_in_twice(lake: Lake) -> None:
