@@ -15,7 +15,7 @@ REQUESTS: list[native.Request] = [
     native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x")]),
     native.AppendManyRequest(18, [native.AppendItem(b"ST_S_0_s", 1, b"\1\0\0\0x", 0, 7)], b"p" * 8),
     native.AppendRequest(1, 2, b"body"),
-    native.AppendRequest(1, 2, b"body", 2, b"m7", 3, 2**63 - 1),
+    native.AppendRequest(1, 2, b"body", 2, b"m7", 3, 2**63 - 1, 2**63 - 2),
     native.OpenProducerRequest(1, "größe"),
     native.AppendRequest(2, 2, b"body", flags=6),
     native.AppendManyRequest(3, [native.AppendItem(b"ST_S_0_s", 1, b"body", flags=2)]),
@@ -151,8 +151,9 @@ VECTORS: list[tuple[native.Request | native.Response, str]] = [
         "80d095ffbc31" "0469646c65" "03" "ac02" "01" "00" "78" "01",
     ),
     (
-        native.AppendRequest(1, 1, b"\1\0\0\0x", 6, b"m7", 3, 300),
-        "0f72696c6c6e6f64655f617070656e64" "0f" "01" "01" "050100000078" "06" "026d37" "03" "ac02",
+        native.AppendRequest(1, 1, b"\1\0\0\0x", 6, b"m7", 3, 300, 299),
+        "0f72696c6c6e6f64655f617070656e64" "11" "01" "01" "050100000078" "06" "026d37" "03" "ac02"
+        "ab02",
     ),
     (
         native.AppendManyRequest(1, [native.AppendItem(b"s", 1, b"\1\0\0\0x", 6, 300)], b"p"),

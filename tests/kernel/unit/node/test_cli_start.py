@@ -15,6 +15,7 @@ from rillnode.node.ockam.client.channel import ChannelLevel
 LIGHT = tuple(
     f"rillnode.{name}"
     for name in (
+        "codecs.entry_points",
         "codecs.errors",
         "codecs.events",
         "codecs.next_steps",

@@ -14,6 +14,7 @@ from rillnode.actors.apps.actor import Actor
 from rillnode.actors.core import principals
 from rillnode.actors.core.access import Access
 from rillnode.codecs import next_steps, words
+from rillnode.codecs.entry_points import every_entry_point
 from rillnode.codecs.errors import ConfigError, RequestError
 from rillnode.codecs.next_steps import NEXT_STEPS, every_step, next_step, step_after, step_of
 from rillnode.codecs.words import GROUP, Kind, Words, brought_words, read_words
@@ -46,6 +47,7 @@ OTHER = "is no Words"
 
 
 def forget() -> None:
+    every_entry_point.cache_clear()
     read_words.cache_clear()
     next_steps._brought_steps.cache_clear()  # pyright: ignore[reportPrivateUsage]
     next_steps._brought_event_steps.cache_clear()  # pyright: ignore[reportPrivateUsage]

@@ -39,7 +39,7 @@ from rillnode.codecs.errors import StoreError
 from shared_nodes import later_frame, plant_second_version
 
 BEGIN = BeginLog(log=2**33, index=2**40, position=2**41)
-PINNED = 2_003_963_371
+PINNED = 623_907_883
 """Of the frame that has one of each operation, with all of its fields."""
 
 SESSION = Session(b"\xff\x00writer", 2**32 - 1, 2**64 - 1, 2**63)
@@ -238,10 +238,10 @@ def test_what_is_written_of_an_operation_keeps_its_place() -> None:
     operation = Append(
         log=1 << 32, kind=EntryKind.BYTES, flags=2, received_at=3, count=4, body=b"5",
         keys=[(b"6", 7)], timed=8, records=[("9", b"10")], seen=11, follows=[("12", 13)],
-        producer=b"14", epoch=15, sequence=16,
+        producer=b"14", epoch=15, sequence=16, after=17,
     )  # fmt: skip
     frame = encode_frame(Contents(Session(b"w" * 8, 1, 1), operations=[operation]))
     assert msgspec.msgpack.decode(frame[HEADER_BYTES:]) == [
         [1, 1 << 32, int(EntryKind.BYTES), 2, 3, 4, b"5", [[b"6", 7]], 8, [["9", b"10"]], 11,
-         [["12", 13]], b"14", 15, 16]
+         [["12", 13]], b"14", 15, 16, 17]
     ]  # fmt: skip
