@@ -48,7 +48,8 @@ class Lake:
 
     def land(self, *items: bytes, **keys: Any) -> None:
         """Land entries as one batch of bronze."""
-        self._pipeline.land(*items, **{"received_at": AT, **keys})
+        keys.setdefault("received_at", AT)
+        self._pipeline.land(*items, **keys)
 
     def follow(self) -> None:
         """Take into silver what bronze has."""

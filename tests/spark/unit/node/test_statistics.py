@@ -95,13 +95,10 @@ def test_a_column_that_a_table_gets_later_misleads_no_reader(tmp_path: Path) -> 
     """Files from before say nothing of it, and rows of theirs have no value there."""
     first = pa.schema([pa.field("stream", pa.string())])
     later = first.append(pa.field("minute", pa.timestamp("us", tz="UTC")))
-    batches: tuple[list[dict[str, Any]], ...] = (
-        [{"stream": "a"}],
-        [{"stream": "b", "minute": NOW}, {"stream": "b", "minute": None}],
-    )
-    for batch, (schema, rows_) in enumerate(zip((first, later), batches, strict=True)):
-        query = Query(tmp_path, schema)
-        query.run(batch, pa.RecordBatch.from_pylist(rows_, schema))
+    Query(tmp_path, first).run(0, pa.RecordBatch.from_pylist([{"stream": "a"}], first))
+    query = Query(tmp_path, later)
+    more = [{"stream": "b", "minute": NOW}, {"stream": "b", "minute": None}]
+    query.run(1, pa.RecordBatch.from_pylist(more, later))
     named = DeltaTable(query.table).metadata().configuration["delta.dataSkippingStatsColumns"]
     assert named == "stream"
     assert wrong_answers(str(query.table), BY_STATISTICS) == []
