@@ -97,7 +97,7 @@ def test_a_column_that_a_table_gets_later_misleads_no_reader(tmp_path: Path) -> 
     later = first.append(pa.field("minute", pa.timestamp("us", tz="UTC")))
     Query(tmp_path, first).run(0, pa.RecordBatch.from_pylist([{"stream": "a"}], first))
     query = Query(tmp_path, later)
-    more = [{"stream": "b", "minute": NOW}, {"stream": "b", "minute": None}]
+    more: list[dict[str, Any]] = [{"stream": "b", "minute": NOW}, {"stream": "b", "minute": None}]
     query.run(1, pa.RecordBatch.from_pylist(more, later))
     named = DeltaTable(query.table).metadata().configuration["delta.dataSkippingStatsColumns"]
     assert named == "stream"
