@@ -15,7 +15,6 @@ import gc
 import inspect
 import logging
 import os
-import py_compile
 import shutil
 import signal
 import subprocess
@@ -24,28 +23,28 @@ import sysconfig
 import tempfile
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import cache, partial
-from importlib.util import cache_from_source
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any, Final, NoReturn
+from zlib import crc32
 
 import pytest
+from _pytest.python import importtestmodule
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.charmap import intervals_from_codec
-from hypothesis.internal.conjecture import providers
-from hypothesis.internal.constants_ast import Constants, constants_from_module
+from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 from xdist.remote import Producer
-from xdist.workermanage import WorkerController
+from xdist.scheduler import LoadFileScheduling
 
 from coroutines import run_test
 from deleted_rooms import can_import, deleted_rooms, left_out
-from late_files import LATE, AllTests, End, LateFile, LateScheduling, is_late, is_told
 from ockam_worker import RELEASED
 from one_run import ONE_RUN
 from order_of_files import SPARK, turns_of
-from rooms import PLUG_INS, ROOT, TESTS
+from rooms import PLUG_INS, TESTS
 
 settings.register_profile(
     "explore",
@@ -143,40 +142,33 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """Collect what then stays: the collector of garbage need not go through it, now or later."""
     gc.disable()
     try:
-        if is_told(session.config):
-            prepare(session.config)
+        compile_share(session.config)
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
 
 
-def prepare(config: pytest.Config) -> None:
-    """Compile a worker's share of the product, and have Hypothesis know the constants of all.
+def compile_share(config: pytest.Config) -> None:
+    """Load a worker's share of the files first, and read a share of the product's constants.
 
-    In a new clone nothing is compiled, and workers that begin at the same time would each compile
-    all. Hypothesis draws from constants of what is imported; in a worker that would be whatever its
-    files have happened to need before. What it finds in the product it leaves for others.
+    In a new clone none is compiled, and workers that took the same order would each compile all.
     """
-    worker: dict[str, Any] = config.workerinput  # type: ignore[attr-defined]
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None or config.args != config.getini("testpaths"):
+        return
     number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
-    sources = [
-        Path(folder, name)
-        for folder, _, names in os.walk(ROOT / "src" / "rillnode", followlinks=True)
-        for name in sorted(names)
-        if name.endswith(".py")
-    ]
-    for source in () if sys.dont_write_bytecode else sources[number::count]:
-        if not Path(cache_from_source(str(source))).exists():
-            py_compile.compile(str(source), doraise=True)
+    for path in sorted(TESTS.glob("**/test_*.py"))[number::count]:
+        with suppress(Exception, pytest.skip.Exception):  # which collecting it tells again
+            importtestmodule(path, config)
+    # Hypothesis reads what constants are in the product, and which characters there are, and leaves
+    # that for others.
     if number == 0:
-        intervals_from_codec("utf-8")  # which characters there are
-    known = Constants()
-    for source in dict.fromkeys([*sources[number::count], *sources]):
-        module = ModuleType(source.stem)
-        module.__file__ = str(source)
-        known |= constants_from_module(module)
-    providers._local_constants |= known
+        intervals_from_codec("utf-8")
+    for name, module in [*sys.modules.items()]:
+        file = getattr(module, "__file__", None)
+        if crc32(name.encode()) % count == number and file and is_local_module_file(file):
+            constants_from_module(module)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -202,27 +194,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LateScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Share out files among workers; all that uses the one Java machine is as if it were a file."""
 
     spark = f"{SPARK.relative_to(config.rootpath).as_posix()}/"
 
-    class OneJavaMachine(LateScheduling):
+    class OneJavaMachine(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return spark if nodeid.startswith(spark) else super()._split_scope(nodeid)
 
     return OneJavaMachine(config, log) if config.getoption("dist") == "loadfile" else None
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: WorkerController) -> None:
-    """Tell a worker whether it first only lists files."""
-    node.workerinput[LATE] = is_late(node.config)
-
-
-def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.File | None:
-    """List a file instead of importing it, in a worker that was told so."""
-    return LateFile.from_parent(parent, path=module_path) if is_told(parent.config) else None
 
 
 class TellingLess:
@@ -233,13 +214,8 @@ class TellingLess:
 
     @pytest.hookimpl  # before pytest's own, which tells of everything
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        if isinstance(item, AllTests):
-            item.run(nextitem)
-            return True
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         has_passed = all(report.passed for report in reports)
-        if has_passed and isinstance(item, End):
-            return True
         for report in reports:
             if not has_passed or _is_shown(report):
                 item.ihook.pytest_runtest_logreport(report=report)

@@ -1,7 +1,0 @@
-from typing import Any
-
-import pytest
-
-class WorkerController:
-    config: pytest.Config
-    workerinput: dict[str, Any]
