@@ -71,6 +71,16 @@ def test_every_command_has_examples_that_parse() -> None:
             assert args.command == command.prog or command.prog == "rillnode init"
 
 
+def test_the_parser_of_one_command_is_as_in_that_of_all_and_has_few_others() -> None:
+    every = build_parser().commands
+    for name, command in every.items():
+        some = build_parser(name).commands
+        assert len(some) <= 2, name
+        found = {one.prog: one.format_help() for one in some[name].walk()}
+        assert found == {one.prog: one.format_help() for one in command.walk()}
+    assert build_parser("frobnicate").commands.keys() == every.keys()
+
+
 def test_help_and_version_are_successes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
