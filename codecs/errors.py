@@ -213,7 +213,7 @@ class ProducerStale(ProducerError, code="producer.stale"):
 
 
 class ProducerOutOfOrder(ProducerError, code="producer.order"):
-    """What the producer had pushed before is not stored, so this is not, either."""
+    """A push behind one that is not stored, so that it is not, either."""
 
 
 class ProducerFenced(ProducerError, code="producer.fenced"):
