@@ -11,10 +11,15 @@ from fake_sink import FakeSink
 from rillnode.node.spark.session import end_session, open_session
 
 TESTS = Path(__file__).parents[2] / "support"
+# What Java loads are Spark's own classes, which it would verify for a third of a short session.
+JAVA_OPTIONS = (
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+)
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 
 
