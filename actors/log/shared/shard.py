@@ -152,7 +152,15 @@ class Shard:
         await self._drop_view()
         await _blocking(partial(owner.check_loss, self.number))
         span = await self._span()
-        await self._show_view()
+        try:
+            await self._show_view()
+        except StoreError as reason:
+            if reason.code != "store.unreadable":
+                raise
+            # Nothing of a view is synced: a power cut may leave files that do not fit together.
+            logger.error("shard_not_opened", extra={"shard": self.number, "code": reason.code})
+            await _blocking(partial(owner.discard, self.number))
+            await self._show_view()
         # Before a snapshot takes the view's place, and nobody could see it any more.
         await self._check_log(span)
         late = span.last - follows.handed > owner.options.late_frames

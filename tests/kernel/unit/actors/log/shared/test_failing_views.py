@@ -90,6 +90,22 @@ async def test_a_view_that_differs_is_made_anew(
     assert await other.texts(log) == await one.texts(log)
 
 
+async def test_a_view_that_cannot_be_read_is_made_anew(disks: Cluster) -> None:
+    """As a power cut may leave it."""
+    one, other = disks.nodes(2)
+    log = await one.stream(name_in(1))
+    await one.push(log, b"before")
+    await other.fresh(log)
+    await other.shard(log).rest()
+    view = disks.directory / "2" / "0001"
+    for file in view.glob("MANIFEST-*"):
+        file.write_bytes(b"planted")
+    await one.push(log, b"meanwhile")
+    await other.fresh(log)
+    assert await other.texts(log) == await one.texts(log) == [b"before", b"meanwhile"]
+    assert (view.parent / "0001.differs").exists()
+
+
 async def test_a_full_disk_at_one_view_holds_up_that_node_alone(
     disks: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
