@@ -27,10 +27,13 @@ SLICE_BYTES: Final = 65_536
 """What is sent together, as one write for each client: what costs is the write, not what is in
 it. The sockets get their turn in between to take what was written."""
 
+WRITE_SECONDS: Final = 0.000_01
+"""What a write to a client's socket takes, about."""
+
 SLICE_CLIENTS: Final = 512
-"""Clients written to in one turn: each costs a write to its socket, some 10 us, in the turn of the
-loop that follows. With fewer, what is published meanwhile makes more and smaller broadcasts, and a
-thousand clients get a third less. Own choice."""
+"""Clients written to in one turn: each costs a write, in the turn of the loop that follows. With
+fewer, what is published meanwhile makes more and smaller broadcasts, and a thousand clients get a
+third less. Own choice."""
 
 _Unwritten = tuple[bytes, int, Iterator[Outlet]]
 """What a dialect's frames are, of how many messages, and who has not been written to yet."""
@@ -58,6 +61,11 @@ class Fanout:
 
     def __iter__(self) -> Iterator[Outlet]:
         return iter(tuple(self._dialects))
+
+    @property
+    def write_seconds(self) -> float:
+        """How long it takes to write a broadcast to all of them, about."""
+        return len(self._dialects) * WRITE_SECONDS
 
     @property
     def has_room(self) -> bool:

@@ -62,6 +62,9 @@ class Publishing:
         stored: told in which log something was stored, the index that the first of it has got, and
             what it is.
         gone: called when the stream turns out to be there no more.
+
+    Attributes:
+        under_way: appends that are on their way to the disk.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Publishing:
         self._stored = stored
         self._gone = gone
         self._duplicates = ChainDuplicates()
+        self.under_way = 0
 
     def publish(
         self, request: Publish, record: StreamRecord, appends: Appends, clients: Fanout
@@ -126,6 +130,7 @@ class Publishing:
             published(self._context.streams.system, request, job.refused)
 
     def _appended(self, part: _Part, first_index: int, error: RillnodeError | None) -> None:
+        self.under_way -= 1
         self._settle(part, first_index, error)
         if error is None:
             self._stored(part.log, first_index, part.publications)
@@ -223,4 +228,5 @@ class Publishing:
             )
             part = _Part(job, appends.log, publications)
             on, after = partial(self._appended, part), partial(self._settle, part)
+            self.under_way += 1
             appends.insert(self._relay, entries, on, after)

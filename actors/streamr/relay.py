@@ -30,6 +30,7 @@ from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
 from rillnode.actors.log import FindStream, LogExtent, Read, StreamRecord, log_id
 from rillnode.actors.log.waiting import read
+from rillnode.actors.ports import TimerHandle
 from rillnode.actors.streamr.answering import (
     not_subscribed,
     refusal,
@@ -81,6 +82,11 @@ class _GoOn:
 
 
 @dataclass(frozen=True, slots=True)
+class _Gathered:
+    """What is ready has waited for long enough."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Expire:
     """Time to end, if nothing has come since."""
 
@@ -120,6 +126,8 @@ class RelayActor(Worker):
         self._grown_to = 0
         self._entries: deque[Entry] = deque()
         self._busy = False
+        self._gathering: TimerHandle | None = None
+        self._gathered = False
 
     def started(self) -> None:
         """Go on for the clients that an instance before this one has left."""
@@ -150,6 +158,7 @@ class RelayActor(Worker):
         | StreamRecord
         | StreamRemoved
         | _GoOn
+        | _Gathered
         | _Expire,
         sender: ActorAddress | None,
     ) -> Coroutine[Any, Any, None] | None:
@@ -165,6 +174,9 @@ class RelayActor(Worker):
                 self._advance()
             case _GoOn():
                 self._busy = False
+                self._advance()
+            case _Gathered():
+                self._gathered = True
                 self._advance()
             case Subscribe():
                 return self._subscribe(message)
@@ -350,6 +362,8 @@ class RelayActor(Worker):
             return
         elif self._entries or clients.ready:
             self._make_ready()
+            if self._gathers():
+                return
             if clients.is_whole or not self._entries:
                 self._send()
         elif self._next < self._grown_to:
@@ -358,6 +372,25 @@ class RelayActor(Worker):
         if clients.is_behind or self._entries or clients.ready or self._next < self._grown_to:
             self._busy = True
             self.send(self.address, _GoOn())
+
+    def _gathers(self) -> bool:
+        """Whether what is ready waits for what is on its way to the disk, to go out with it.
+
+        A broadcast costs a write for each client, however much is in it: so what is published
+        while one is written would make many small ones, which take up the time that the next ones
+        need. What waits does so for as long as one of them takes at most.
+        """
+        if (
+            self._gathered
+            or not self._publishing.under_way
+            or self._clients.is_whole
+            or self._entries
+            or self._next < self._grown_to
+        ):
+            return False
+        if self._gathering is None:
+            self._gathering = self.wake_after(self._clients.write_seconds, _Gathered())
+        return True
 
     def batch_of(self) -> tuple[str, int]:
         """The partition."""
@@ -432,6 +465,10 @@ class RelayActor(Worker):
                 clients.add_ready(one.message, len(one.text or b""))
 
     def _send(self) -> tuple[int, int] | None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        self._gathered = False
         messages, size = self._clients.take_ready()
         self._context.counters["broadcast"] += len(messages)
         self._clients.broadcast(messages)

@@ -1,5 +1,7 @@
 """Many subscribers, some of which never read: they cost their links, and nobody else waits."""
 
+import pytest
+
 from core_support import encode
 from rillnode.actors.streamr import stored
 from rillnode.actors.streamr.fanout import SLICE_CLIENTS, Fanout
@@ -123,6 +125,40 @@ async def test_who_leaves_or_comes_during_a_broadcast_gets_what_belongs_to_a_sub
         fanout.broadcast([message(3_000)])
         fanout.remove(outlet)
     assert not fanout.is_behind
+
+
+@pytest.mark.parametrize(
+    ("subscribers", "sync_ticks", "fails", "heard"),
+    [
+        (SUBSCRIBERS, 4, False, [(8, 2)]),
+        (SUBSCRIBERS, 30, False, [(41, 1), (60, 1)]),
+        (SUBSCRIBERS, 4, True, [(15, 1)]),
+        (1, 4, False, [(5, 1), (8, 1)]),
+    ],
+)
+async def test_a_broadcast_waits_for_what_is_on_its_way_to_the_disk_as_long_as_its_writes_take(
+    node: StreamrCore, subscribers: int, sync_ticks: int, fails: bool, heard: object
+) -> None:
+    tick = 2**-10
+    await node.stream()
+    clients = [node.client() for _ in range(subscribers)]
+    for client in clients:
+        client.send([2, 9, "s", STREAM, 0, None])
+    publisher, taken = node.client(), clients[-1].link.taken
+    await publisher.ask(publish(message(1)))  # so that the relay has found the stream
+    await settled(node)
+    node.core.store.faults.sync_seconds = sync_ticks * tick
+    seen, found = len(taken), list[tuple[int, int]]()
+    for now in range(100):
+        if now < 2:
+            publisher.send(publish(message(2 + now)))
+        node.core.store.faults.failing_syncs = fails and now > sync_ticks
+        await settled(node)
+        if len(taken) > seen:
+            found.append((now, len(taken) - seen))
+            seen = len(taken)
+        node.core.clock.advance(tick)
+    assert found == heard
 
 
 async def test_what_others_push_is_signed_in_slices_and_sent_together(node: StreamrCore) -> None:
