@@ -6,6 +6,7 @@ A key's description is its line under "Attributes". Plug-ins have tables of thei
 
 import re
 import tomllib
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast, get_args
@@ -430,13 +431,26 @@ def parse_scenario(text: str, path: Path) -> Scenario:
         raise wrong(problem.path, problem.text) from None
     tables = tuple(getattr(read, name) for name in named)
     scenario = Scenario(**{name: getattr(read, name) for name in own}, tables=tables)
-    if found := _problem(scenario):
+    if found := _problem(scenario) or _same_names(tables):
         key, _, what = found.partition(": ")
         raise wrong(parse_path(key), what)
     for table in tables:
         for at, what in table.problems(scenario):
             raise wrong(at, what)
     return scenario
+
+
+def _same_names(tables: Iterable[SimulatedTable]) -> str:
+    """A table whose clients have the names of others, and of which; nothing where none has."""
+    owners = {"n": "nodes"} | dict.fromkeys(PREFIXES.values(), "[clients]")
+    for table in tables:
+        for prefix in table.kinds.values():
+            if (owner := owners.setdefault(prefix, f"[{table.table}]")) != f"[{table.table}]":
+                return (
+                    f"{table.table}: its clients are {prefix}0, {prefix}1 and so on, as those of"
+                    f" {owner}: leave one of them out, and tell who has made the plug-in"
+                )
+    return ""
 
 
 def _problem(scenario: Scenario) -> str:

@@ -1,6 +1,7 @@
 """Parts that plug-ins add to runs of the simulator."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -16,7 +17,7 @@ from rillnode.node.simulated.history import History
 from rillnode.node.simulated.part import Cast, SimulatedPart
 from rillnode.node.simulated.programs import Program, Share
 from rillnode.node.simulated.tables import SimulatedTable, Whole
-from rillnode.node.simulation import casting
+from rillnode.node.simulation import casting, scenario
 from rillnode.node.simulation.run import Run
 from rillnode.node.simulation.scenario import ClientsTable, Scenario
 from rillnode.node.simulation.world import World
@@ -107,6 +108,40 @@ def test_a_plug_in_takes_part_in_a_run_that_has_its_table(monkeypatch: pytest.Mo
     assert {one.who for one in result.events if one.what == "looks"} == lookers
     Run(replace(SMALL, tables=()), 1).run()
     assert Part.made == (part,)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "owner"),
+    [("looker-", "[looking]"), ("p", "[clients]"), ("n", "nodes"), ("seer-", "")],
+)
+def test_two_tables_whose_clients_have_the_same_names_are_refused(
+    monkeypatch: pytest.MonkeyPatch, prefix: str, owner: str
+) -> None:
+    class Seeing(SimulatedTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        table: ClassVar[str] = "seeing"
+        plug_in: ClassVar[str] = "looking"
+        kinds: ClassVar[Mapping[str, str]] = {"seers": prefix}
+
+        seers: Whole = 0
+
+    tables = {one.table: one for one in (Looking, Seeing)}
+    monkeypatch.setattr(scenario, "installed", lambda _: tables)
+    monkeypatch.setattr(scenario, "load_table", lambda _, name, __: tables[name])
+    monkeypatch.setattr(scenario, "file_type", scenario.file_type.__wrapped__)
+    text, path = "[looking]\n\n[seeing]\n", Path("two.toml")
+    if not owner:
+        assert {type(one) for one in scenario.parse_scenario(text, path).tables} == {
+            Looking,
+            Seeing,
+        }
+        return
+    with pytest.raises(ConfigError) as refused:
+        scenario.parse_scenario(text, path)
+    assert refused.value.code == "scenario.value"
+    told = (
+        f"two.toml:3: seeing: its clients are {prefix}0, {prefix}1 and so on, as those of {owner}"
+    )
+    assert str(refused.value).startswith(told)
 
 
 def test_a_plug_in_that_is_not_there_is_named() -> None:
