@@ -30,7 +30,7 @@ from rillnode.node.client.client import (
 from rillnode.node.client.consumer import Consumer, E, timed_out
 from rillnode.node.client.following import Followed, Following
 from rillnode.node.client.lookup import About
-from rillnode.node.client.loop_thread import LoopThread
+from rillnode.node.client.loop_thread import Kept, LoopThread
 from rillnode.node.client.mailbox import Mailbox
 from rillnode.node.client.messages import Answer
 from rillnode.node.client.producer import Data, NamedProducer
@@ -131,7 +131,7 @@ class BlockingIteration(Generic[Item]):
         self._close = close
         self._enter = enter
         self._items: deque[Item] = deque()
-        self._fetching: Future[Sequence[Item]] | None = None
+        self._fetching: Kept[Sequence[Item]] | None = None
 
     def __iter__(self) -> Self:
         """Itself."""
@@ -140,10 +140,11 @@ class BlockingIteration(Generic[Item]):
     def __next__(self) -> Item:
         """Wait for the next item; raises what the call that made the iteration says."""
         if not self._items:
-            # What it brings after an interrupt is for the next call.
-            self._fetching = self._fetching or self._loop.start(self._fetch())
+            if self._fetching is None:
+                self._fetching = Kept(self._loop, self._fetch)
             try:
-                items = self._loop.result(self._fetching)
+                # What it brings after an interrupt is for the next call.
+                items = self._fetching.wait()
             except StopAsyncIteration:
                 self._fetching = None
                 raise StopIteration from None
@@ -151,7 +152,9 @@ class BlockingIteration(Generic[Item]):
                 self._fetching = None
                 raise
             self._fetching, self._items = None, deque(items)
-        return self._items.popleft()
+        item = self._items[0]
+        del self._items[0]  # without a call, after which an interrupt could lose it
+        return item
 
     def __enter__(self) -> Self:
         """Find out where to begin; raises what the iteration would."""
@@ -166,7 +169,7 @@ class BlockingIteration(Generic[Item]):
     def __del__(self) -> None:
         """Nobody waits any more for what an interrupt has left under way."""
         if self._fetching is not None:
-            self._fetching.cancel()
+            self._fetching.drop()
 
     def close(self) -> None:
         """End it; what was not taken is forgotten. The close of its client has ended it, too."""
@@ -290,8 +293,8 @@ class BlockingConsumer(Generic[E]):
         self.max_in_flight = consumer.max_in_flight
         self._consumer = consumer
         self._loop = loop
-        self._taking: Future[list[E]] | None = None
-        self._items: deque[E] = deque()
+        self._taking: Kept[list[E]] | None = None
+        self._items: list[E] = []
         self._turn = Lock()
 
     def __repr__(self) -> str:
@@ -371,43 +374,52 @@ class BlockingConsumer(Generic[E]):
 
     def _forget(self) -> None:
         """Also what came since an interrupt."""
-        self._taking = None
-        self._items.clear()
+        self._taking, self._items = None, []
 
     def __del__(self) -> None:
         """Nobody waits any more for what an interrupt has left under way."""
         if self._taking is not None:
-            self._taking.cancel()
+            self._taking.drop()
 
     def _take(self, n: int, timeout: float | None) -> list[E]:
         arguments.whole("n", n)
         if arguments.timeout("timeout", timeout) == inf:
             timeout = None
         until = None if timeout is None else monotonic() + timeout
-        if not self._turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-            raise timed_out(self._consumer, timeout)
-        try:
-            if self._taking is None and not self._items:
-                self._taking = self._loop.start(self._consumer.batch(n))
-            else:  # what an interrupt or a timeout has left is for this call
-                self._taking = self._loop.start(self._left(self._taking, tuple(self._items), n))
-                self._items.clear()
-            left = None if until is None else until - monotonic()
-            found = self._loop.result(self._taking, left)
-            self._taking, self._items = None, deque(found)
-            return [self._items.popleft() for _ in range(min(n, len(self._items)))]
-        except TimeoutError:
-            raise timed_out(self._consumer, timeout) from None
-        except Exception:
-            self._taking = None
-            raise
-        finally:
-            self._turn.release()
+        while True:
+            with self._turn:
+                begins = self._taking is None
+                if begins:
+                    self._taking, self._items = self._next_batch(n), []
+                taking = self._taking
+            assert taking is not None
+            try:
+                found = taking.wait(None if until is None else max(0.0, until - monotonic()))
+            except TimeoutError:
+                raise timed_out(self._consumer, timeout) from None
+            except Exception:
+                with self._turn:
+                    if self._taking is taking:
+                        self._taking = None
+                raise
+            # What another call has left may be another consumer's by now: it is looked at again.
+            mine, left = (found[:n], found[n:]) if begins else ([], found)
+            handed: list[E] = []
+            try:
+                with self._turn:
+                    if self._taking is taking:
+                        self._taking, self._items, handed = None, [*self._items, *left], mine
+            except KeyboardInterrupt:
+                self._items = [*handed, *self._items]
+                raise
+            if handed:
+                return handed
 
-    async def _left(self, taking: "Future[list[E]] | None", taken: Sequence[E], n: int) -> list[E]:
-        """What is still this consumer's of what was taken, and comes of what is under way."""
-        coming = [] if taking is None else await asyncio.wrap_future(taking)
-        return await self._consumer.still([*taken, *coming], n)
+    def _next_batch(self, n: int) -> Kept[list[E]]:
+        """What is still this consumer's of what was taken, or else comes next."""
+        if self._items:
+            return Kept(self._loop, partial(self._consumer.still, self._items, n))
+        return Kept(self._loop, partial(self._consumer.batch, n))
 
 
 class BlockingPusher(_Context[Pusher]):

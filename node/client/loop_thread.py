@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, run_loop
 from rillnode.codecs.errors import TransportError
@@ -30,43 +30,37 @@ class LoopThread:
         Raises:
             TransportError: `client.closed`, the loop has ended, or ends meanwhile.
         """
-        future = self.start(work)
+        kept = Kept(self, lambda: work)
         try:
-            return self.result(future)
+            return kept.wait()
         except KeyboardInterrupt:
-            future.cancel()
+            kept.drop()
+            raise
+        except TransportError:
+            if not kept.is_begun:
+                work.close()
             raise
 
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop; `result` waits for it.
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is to end, or has."""
+        return self._stopped
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Have something done on the loop.
 
         Raises:
             TransportError: `client.closed`, the loop has ended.
         """
         with self._lock:
             if self._stopped:
-                work.close()
                 raise _closed()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._loop.call_soon_threadsafe(work)
 
     def post(self, work: Callable[[], object]) -> None:
         """Have something done on the loop, also from a signal's handler; after its end, nothing."""
         if not self._over.is_set():
             self._loop.call_soon_threadsafe(work)
-
-    def result(self, future: Future[T], timeout: float | None = None) -> T:
-        """Wait for what `start` has begun; an interrupt or the timeout leaves it under way.
-
-        Raises:
-            TimeoutError: it has no result within `timeout` seconds.
-            TransportError: `client.closed`, the loop ends meanwhile.
-        """
-        try:
-            return future.result(timeout)
-        except CancelledError:
-            if self._stopped:
-                raise _closed() from None
-            raise
 
     def stop(self, last: Coroutine[Any, Any, object] | None = None) -> None:
         """End the loop and its thread; who still waits for a result gets an error.
@@ -93,6 +87,66 @@ class LoopThread:
         self._thread.join(timeout=5)
         if not self._loop.is_running():
             self._loop.close()
+
+
+class Kept(Generic[T]):
+    """Work on a loop, begun by who waits for it first; its result is kept for who waits again.
+
+    So it can be noted before it is begun: a thread may be interrupted between any two steps, and
+    what has been begun and noted nowhere would take what it brings with it.
+
+    Args:
+        loop: where it is done.
+        work: what is done, once.
+    """
+
+    def __init__(self, loop: LoopThread, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._result: Future[T] = Future()
+
+    def wait(self, timeout: float | None = None) -> T:
+        """Wait for its result; an interrupt or the timeout leaves it under way.
+
+        Raises:
+            TimeoutError: it has none within `timeout` seconds.
+            TransportError: `client.closed`, the loop has ended, or ends meanwhile.
+        """
+        if not self.is_begun:
+            self._loop.do(self._begin)
+        try:
+            return self._result.result(timeout)
+        except CancelledError:
+            if self._loop.is_stopped:
+                raise _closed() from None
+            raise
+
+    def drop(self) -> None:
+        """Cancel it: nobody waits for it any more."""
+        self._loop.post(self._cancel)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything of it has been done."""
+        return self._task is not None
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._work())
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[T]") -> None:
+        if task.cancelled():
+            self._result.cancel()
+        elif (error := task.exception()) is not None:
+            self._result.set_exception(error)
+        else:
+            self._result.set_result(task.result())
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 async def _cancel_others() -> None:
