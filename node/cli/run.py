@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -267,7 +267,16 @@ async def _serve(
     from rillnode.node.contexts import remove_dev_node, write_dev_node
     from rillnode.node.runtime import Node
 
-    async with Node(config, commit_on_loop=True) as node:
+    async with AsyncExitStack() as stack:
+        node: Node | None = None
+        while node is None:
+            try:
+                node = await stack.enter_async_context(Node(config, commit_on_loop=True))
+            except TransportError:
+                # A node for a try goes on where another one has just taken a port that was free.
+                if tried is None or (moved := with_free_ports(config)) == config:
+                    raise
+                config = moved
         process.freeze()
         found = args.dev and write_dev_node(terminal.environ, _dev_node(node))
         # A node for a try has no configuration that could be read again.

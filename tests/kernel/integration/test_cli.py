@@ -377,6 +377,39 @@ def test_a_node_that_is_reloaded_while_it_starts_reads_again(
     assert ended.stdout == b"True\n"
 
 
+TAKEN_MEANWHILE = """
+    import json, os, signal, socket, sys
+    from rillnode.node.cli import main, run
+
+    look, taken = run.with_free_ports, []
+
+    def looked(config):
+        found = look(config)
+        if not taken:
+            for table in found.listeners().values():
+                taken.append(socket.create_server((table.address.host, table.address.port)))
+        return found
+
+    def shown(node, *args, **options):
+        print(json.dumps([[one.getsockname()[1] for one in taken], node.addresses()]), flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    run.with_free_ports, run._show_banner = looked, shown
+    sys.exit(main(sys.argv[1:]))
+"""
+"""Takes every port that was found to be free, tells which, and where the node listens, and ends."""
+
+
+def test_a_node_for_a_try_starts_where_another_has_just_taken_its_ports(tmp_path: Path) -> None:
+    program, environ = textwrap.dedent(TAKEN_MEANWHILE), {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = finished("-c", program, "run", "--dev", env=environ, timeout=LIMIT_SECONDS)
+    assert ended.returncode == 0, ended.stderr
+    taken, addresses = json.loads(ended.stdout)
+    assert len(taken) == len(addresses) > 1
+    assert not {int(one.rpartition(":")[2]) for one in addresses.values()} & {*taken}
+    assert not list(tmp_path.iterdir())
+
+
 def test_nobody_there_is_exit_code_3(home: Path) -> None:
     options = ("-c", home / "node.toml", "--node", f"noise://{free_address()}")
     argv = rillnode("stream", "ls", *options)
