@@ -122,7 +122,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Signal it, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, which its keeper is about to tell
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Ask it to end."""

@@ -126,10 +126,10 @@ async def test_what_waits_behind_slow_jobs_costs_no_attempt(
     async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
         stream = await filled(client, 8, partitions=1)
         done: list[int] = []
-        async with stream.work("q", attempts=1, visibility_seconds=0.6, in_flight=8) as queue:
+        async with stream.work("q", attempts=1, visibility_seconds=2.0, in_flight=8) as queue:
             while len(done) < 8:
                 job = await queue.next(timeout=5.0)
-                waiting = sleep(0.2)  # with the loop, or in it
+                waiting = sleep(0.3)  # with the loop, or in it
                 if waiting is not None:
                     await waiting
                 await job.done()

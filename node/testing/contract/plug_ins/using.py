@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -295,5 +295,6 @@ def _held() -> Counter[str]:
         # Numbers of sockets and pipes are others each time.
         found[f"a descriptor of {target.partition(':[')[0]}"] += 1
     for children in Path("/proc/self/task").glob("*/children"):
-        found["a process"] += len(children.read_text().split())
+        with suppress(OSError):  # its thread has ended meanwhile
+            found["a process"] += len(children.read_text().split())
     return found

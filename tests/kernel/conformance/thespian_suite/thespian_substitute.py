@@ -42,6 +42,15 @@ def substitute(name: str) -> None:
 substitute("simpleSystemBase")
 
 
+PATIENCE = 10
+"""How many times as long a machine may take to answer that has other things to do."""
+
+
+def wait_longer(module: ModuleType) -> None:
+    if hasattr(module, "max_response_delay"):
+        module.max_response_delay *= PATIENCE
+
+
 class Share:
     """Runs one share of the suite in each process, and counts."""
 
@@ -57,6 +66,8 @@ class Share:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         # The other bases are Thespian's own and start processes.
         ours = [item for item in items if "multiproc" not in item.name]
+        for module in {item.getparent(pytest.Module).obj for item in ours}:
+            wait_longer(module)
         names = {item: item.nodeid.rpartition("/")[2] for item in ours}
         self._found = self._excluded.intersection(names.values())
         kept = [item for item in ours if names[item] not in self._excluded]

@@ -58,6 +58,7 @@ class Driver(RocksDriver):
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     clock = Clock()
     monkeypatch.setattr(writer, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(writer, "thread_time", lambda: 0.0)  # not by another clock
     opened = Driver(tmp_path / "store", clock)
     assert not opened.push()  # the thread makes what commits
     clock.now += 1.0
@@ -108,10 +109,7 @@ def test_a_submitter_that_is_busy_leaves_commits_to_the_thread(
     assert [driver.push() for _ in range(9)][-8:].count(True) >= 7
 
 
-def test_waiting_for_the_disk_keeps_no_submitter_busy(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "thread_time", lambda: 0.0)
+def test_waiting_for_the_disk_keeps_no_submitter_busy(driver: Driver) -> None:
     sync = driver.clock.sync_seconds = writer.HERE_SECONDS_MAX * 0.9
     pushes = writer.HERE_GROUPS * 3
     assert [driver.push(pause=sync / 10) for _ in range(pushes)].count(False) <= 3
