@@ -21,7 +21,7 @@ from rillnode.node.client import (
     connect_blocking,
     following as following_module,
 )
-from rillnode.node.client.loop_thread import LoopThread
+from rillnode.node.client.loop_thread import Kept
 from rillnode.node.config import GrantTable
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.base import until
@@ -354,7 +354,8 @@ async def test_a_position_that_can_be_none_is_refused(client: Client) -> None:
         assert refused.value.code == "follow.invalid"
 
 
-def interrupted(*_: object) -> None:
+def interrupted(kept: Kept[object], timeout: float | None = None) -> None:
+    kept._loop.do(kept._begin)  # pyright: ignore[reportPrivateUsage]
     raise KeyboardInterrupt
 
 
@@ -372,7 +373,7 @@ async def test_the_blocking_face_follows_patterns(node: Node, client: Client) ->
             assert indexes(following) == {"s.a": {"0": 1}}
             # What comes after Ctrl-C is not handed out, and counts for the position afterwards.
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(LoopThread, "result", interrupted)
+                patched.setattr(Kept, "wait", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     next(following)
             face.stream("s.a").push(b"1")

@@ -1,6 +1,7 @@
 """Small groups are committed on the submitter's thread, while that is quick; all others are not."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from rillnode.actors.log import Append, Operation
 from rillnode.actors.log.rocks import writer
 from rillnode.actors.log.rocks.tables import Tables, Tuning
-from rillnode.node.testing.contract.stores.driver import append, wait_until
+from rillnode.node.testing.contract.stores.driver import ANSWER_SECONDS, append, wait_until
 from store_support import SMALL, RocksDriver
 
 
@@ -45,6 +46,11 @@ class Driver(RocksDriver):
 
     def push(self, count: int = 1, data: bytes = b"x", pause: float = 0.01) -> bool:
         """Append so often in one turn, after a pause; whether that was committed at its end."""
+        writer = self.store._writer  # pyright: ignore[reportPrivateUsage]
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not writer._idle:  # pyright: ignore[reportPrivateUsage]
+            assert time.monotonic() < deadline
+            time.sleep(0.000_1)  # its thread is on its way back
         self.clock.now += pause
         self.here.clear()
         operations = [append(data) for _ in range(count)]
