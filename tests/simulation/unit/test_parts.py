@@ -124,16 +124,14 @@ def test_two_tables_whose_clients_have_the_same_names_are_refused(
 
         seers: Whole = 0
 
-    tables = {one.table: one for one in (Looking, Seeing)}
+    tables: dict[str, type[SimulatedTable]] = {one.table: one for one in (Looking, Seeing)}
     monkeypatch.setattr(scenario, "installed", lambda _: tables)
     monkeypatch.setattr(scenario, "load_table", lambda _, name, __: tables[name])
     monkeypatch.setattr(scenario, "file_type", scenario.file_type.__wrapped__)
     text, path = "[looking]\n\n[seeing]\n", Path("two.toml")
     if not owner:
-        assert {type(one) for one in scenario.parse_scenario(text, path).tables} == {
-            Looking,
-            Seeing,
-        }
+        read = scenario.parse_scenario(text, path).tables
+        assert [type(one) for one in read] == [Looking, Seeing]
         return
     with pytest.raises(ConfigError) as refused:
         scenario.parse_scenario(text, path)

@@ -13,7 +13,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import thespian.system
@@ -46,7 +46,7 @@ PATIENCE = 10
 """How many times as long a machine may take to answer that has other things to do."""
 
 
-def wait_longer(module: ModuleType) -> None:
+def wait_longer(module: Any) -> None:
     if hasattr(module, "max_response_delay"):
         module.max_response_delay *= PATIENCE
 
@@ -66,8 +66,9 @@ class Share:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         # The other bases are Thespian's own and start processes.
         ours = [item for item in items if "multiproc" not in item.name]
-        for module in {item.getparent(pytest.Module).obj for item in ours}:
-            wait_longer(module)
+        modules = {item.getparent(pytest.Module) for item in ours}
+        for module in modules - {None}:
+            wait_longer(cast(pytest.Module, module).obj)
         names = {item: item.nodeid.rpartition("/")[2] for item in ours}
         self._found = self._excluded.intersection(names.values())
         kept = [item for item in ours if names[item] not in self._excluded]
