@@ -125,8 +125,12 @@ def test_two_tables_whose_clients_have_the_same_names_are_refused(
         seers: Whole = 0
 
     tables: dict[str, type[SimulatedTable]] = {one.table: one for one in (Looking, Seeing)}
-    monkeypatch.setattr(scenario, "installed", lambda _: tables)
-    monkeypatch.setattr(scenario, "load_table", lambda _, name, __: tables[name])
+
+    def load(_group: str, name: str, _kind: type) -> type[SimulatedTable]:
+        return tables[name]
+
+    monkeypatch.setattr(scenario, "installed", {SCENARIOS: tables}.__getitem__)
+    monkeypatch.setattr(scenario, "load_table", load)
     monkeypatch.setattr(scenario, "file_type", scenario.file_type.__wrapped__)
     text, path = "[looking]\n\n[seeing]\n", Path("two.toml")
     if not owner:

@@ -80,9 +80,9 @@ def looks_between(code: CodeType, before: int, offset: int) -> bool:
     instructions = {one.offset: one.opname for one in dis.get_instructions(code)}
     if not instructions[before].startswith(("CALL", "JUMP_BACKWARD")):
         return False
-    entries: Any = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
+    entries: list[Any] = cast(Any, dis.Bytecode(code)).exception_entries
 
-    def handler(at: int) -> int | None:
+    def handler(at: int) -> object:
         return next((one.target for one in entries if one.start <= at < one.end), None)
 
     return handler(before) == handler(offset)
