@@ -47,8 +47,7 @@ def start_node(directory: Path) -> Generator[tuple[Ports, Process]]:
     """Run a node with every listener; yields its addresses and process."""
     ports_file = directory / "ports.json"
     command = [sys.executable, "-m", "rillnode", "run", "--dev", "--data-dir", str(directory)]
-    # All that --dev has: what takes a usual port at the same moment would end the node.
-    for name in (*listeners(), "gateway"):
+    for name in listeners():
         command += ["--set", f"{name}.listen=127.0.0.1:0"]
     with Process([*command, "--ports-file", str(ports_file)], directory / "node.log") as process:
         while not ports_file.exists():

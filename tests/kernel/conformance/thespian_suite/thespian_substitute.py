@@ -66,9 +66,8 @@ class Share:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         # The other bases are Thespian's own and start processes.
         ours = [item for item in items if "multiproc" not in item.name]
-        modules = {item.getparent(pytest.Module) for item in ours}
-        for module in modules - {None}:
-            wait_longer(cast(pytest.Module, module).obj)
+        for module in {cast(pytest.Function, item).module for item in ours}:
+            wait_longer(module)
         names = {item: item.nodeid.rpartition("/")[2] for item in ours}
         self._found = self._excluded.intersection(names.values())
         kept = [item for item in ours if names[item] not in self._excluded]
