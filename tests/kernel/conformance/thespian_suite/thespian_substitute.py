@@ -42,7 +42,7 @@ def substitute(name: str) -> None:
 substitute("simpleSystemBase")
 
 
-PATIENCE = 10
+PATIENCE = 4
 """How many times as long a machine may take to answer that has other things to do."""
 
 
