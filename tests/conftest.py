@@ -45,6 +45,7 @@ from ockam_worker import RELEASED
 from one_run import ONE_RUN
 from order_of_files import SPARK, turns_of
 from rooms import PLUG_INS, TESTS
+from usual_ports import take_usual_ports
 
 settings.register_profile(
     "explore",
@@ -237,6 +238,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(TellingLess())
+    else:
+        for taken in take_usual_ports():
+            config.add_cleanup(taken.close)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, signal.default_int_handler)

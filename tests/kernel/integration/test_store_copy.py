@@ -337,7 +337,8 @@ def test_a_node_starts_only_on_servers_that_sync_and_a_copy_runs_on_any(tmp_path
         home = tmp_path / "edge"
         printed("init", home)
         three = configured(home, server)
-        refused = printed("run", "-c", three, code=1)
+        free = ("--set", "noise.listen=127.0.0.1:0", "--set", "http.enabled=false")
+        refused = printed("run", "-c", three, *free, code=1)
         assert "[store.unsynced]" in refused
         assert "syncs every 120 seconds" in refused
         assert 'sync = "interval"' in refused
