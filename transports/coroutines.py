@@ -18,23 +18,54 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class _Reader(asyncio.StreamReader):
-    """A reader that knows since when somebody waits for bytes.
+    """A reader whose reads wait only so long for all that they ask for.
 
     What is not read yet is no silence of the peer, so only a wait counts, from its begin to its
-    end: bytes that come one by one do not make it longer.
+    end: bytes that come one by one do not make it longer. One timer for all reads of a connection,
+    as most of them wait for nothing.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         super().__init__(loop=loop)
         self._clock = loop.time
-        self.waits_since: float | None = None
+        self._call_later = loop.call_later
+        self._seconds = seconds
+        self._waits_since = 0.0
+        self._waits: asyncio.Task[Any] | None = None
+        self._is_late = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look(self) -> None:
+        """End a wait that is too long; look again when the next one may be."""
+        left = self._seconds
+        if self._waits is not None:
+            left += self._waits_since - self._clock()
+            if left <= 0.0:
+                # `set_exception` is missed by a read that a byte has just woken.
+                self._is_late = True
+                self._waits.cancel()
+                left = self._seconds
+        self._timer = self._call_later(left, self.look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def _waited(self, read: Awaitable[bytes]) -> bytes:
-        self.waits_since = self._clock()
+        task = asyncio.current_task()
+        if task is None or task is self._waits:  # a part of another read
+            return await read
+        self._waits_since, self._waits = self._clock(), task
         try:
             return await read
+        except asyncio.CancelledError:
+            if not self._is_late or task.uncancel():
+                raise
+            text = f"the peer was silent for {self._seconds:g} s"
+            raise TransportError("link.idle", text) from None
         finally:
-            self.waits_since = None
+            self._waits, self._is_late = None, False
 
     async def read(self, n: int = -1) -> bytes:
         return await self._waited(super().read(n))
@@ -44,29 +75,6 @@ class _Reader(asyncio.StreamReader):
 
     async def readexactly(self, n: int) -> bytes:
         return await self._waited(super().readexactly(n))
-
-
-class _Silence:
-    """Ends the reads of a connection whose peer has said nothing for too long."""
-
-    def __init__(self, reader: _Reader, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self._reader = reader
-        self._loop = loop
-        self._seconds = seconds
-        self._timer = loop.call_later(seconds, self._look)
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        since, now = self._reader.waits_since, self._loop.time()
-        left = self._seconds if since is None else since + self._seconds - now
-        if left > 0.0:
-            self._timer = self._loop.call_later(left, self._look)
-        else:
-            text = f"the peer was silent for {self._seconds:g} s"
-            self._reader.set_exception(TransportError("link.idle", text))
 
 
 class CoroutineListener:
@@ -98,12 +106,16 @@ class CoroutineListener:
             loop = asyncio.get_running_loop()
 
             def accepted() -> asyncio.StreamReaderProtocol:
-                return asyncio.StreamReaderProtocol(_Reader(loop), self._accept, loop=loop)
+                return asyncio.StreamReaderProtocol(self._reader(loop), self._accept, loop=loop)
 
             self._server = await loop.create_server(accepted, host, port)
         except OSError as error:
             raise bind_error(host, port, error) from error
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
+
+    def _reader(self, loop: asyncio.AbstractEventLoop) -> asyncio.StreamReader:
+        seconds = self._silence_seconds
+        return asyncio.StreamReader(loop=loop) if seconds is None else _Reader(loop, seconds)
 
     @property
     def address(self) -> str:
@@ -137,9 +149,8 @@ class CoroutineListener:
         task.add_done_callback(self._tasks.discard)
 
     async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seconds, silence = self._silence_seconds, None
-        if seconds is not None and isinstance(reader, _Reader):
-            silence = _Silence(reader, asyncio.get_running_loop(), seconds)
+        if isinstance(reader, _Reader):
+            reader.look()
         try:
             await self._serve(reader, writer)
         except (OSError, EOFError):
@@ -152,8 +163,8 @@ class CoroutineListener:
             self.counters["link.failed"] += 1
             logger.exception("connection_failed")
         finally:
-            if silence is not None:
-                silence.stop()
+            if isinstance(reader, _Reader):
+                reader.stop()
             writer.close()
             try:
                 async with asyncio.timeout(CLOSE_SECONDS_MAX):

@@ -198,6 +198,31 @@ async def test_a_message_that_never_ends_is_silence_and_one_that_waits_unread_is
     await listener.close()
 
 
+@pytest.mark.parametrize("size", [1 << 40, -1])
+async def test_a_byte_that_comes_in_the_moment_when_time_is_over_wins_nothing(size: int) -> None:
+    async def take(reader: Reader, _: Writer) -> None:
+        def trickle() -> None:
+            reader.feed_data(b"x")
+            feeding[:] = [loop.call_soon(trickle)]
+
+        trickle()  # a byte comes in each turn of the loop
+        await (reader.readexactly(size) if size > 0 else reader.read())
+
+    loop = asyncio.get_running_loop()
+    feeding: list[asyncio.Handle] = []
+    listener = await serve_connections("127.0.0.1", 0, take, silence_seconds=0.1)
+    try:
+        _, writer = await connect(listener.address)
+        async with asyncio.timeout(10.0):
+            while not listener.counters:
+                await asyncio.sleep(0.02)
+        assert listener.counters == {"link.idle": 1}
+        writer.close()
+    finally:
+        feeding[0].cancel()
+        await listener.close()
+
+
 async def test_who_only_listens_may_be_silent_where_that_is_said() -> None:
     listener = await serve_connections("127.0.0.1", 0, echo, silence_seconds=None)
     reader, writer = await connect(listener.address)
