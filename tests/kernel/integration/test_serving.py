@@ -427,10 +427,10 @@ async def test_an_address_farther_on_is_served_through_the_nodes_between(tmp_pat
         far_config = with_peers(config_of(tmp_path / "far"), peer)
         async with Node(far_config, identity=FAR) as far:
             client = await connect_to(far)
-            service = await client.serve("printer", work, at="peer/hub", lease_seconds=0.5)
+            service = await client.serve("printer", work, at="peer/hub", lease_seconds=1.5)
             async with await connect_to(hub) as desk:
                 assert await ask(desk) == b"printed page"
-                await asyncio.sleep(1.0)  # the lease is renewed
+                await asyncio.sleep(2.0)  # the lease is renewed
                 answers = await asyncio.gather(*(ask(desk, b"%d" % n) for n in range(50)))
                 assert answers == [b"printed %d" % n for n in range(50)]
                 # And after the hub was restarted.
@@ -448,7 +448,7 @@ async def test_an_address_farther_on_is_served_through_the_nodes_between(tmp_pat
 
                 await service.stop()
                 assert await refusal(ask(desk)) == "address.unknown"
-                await client.serve("printer", held, at="peer/hub", lease_seconds=0.5)
+                await client.serve("printer", held, at="peer/hub", lease_seconds=1.5)
                 asking = asyncio.ensure_future(ask(desk))
                 await begun.wait()
                 await client._session.close()  # pyright: ignore[reportPrivateUsage]
