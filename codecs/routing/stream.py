@@ -356,11 +356,11 @@ def _encode(message: Request | Response) -> bytes:
 def _decode(payload: bytes | memoryview, readings: dict[bytes, _Reading]) -> Any:
     if not isinstance(payload, bytes):
         payload = bytes(payload)
-    # The length of a known name is one byte; whatever else stands there, no name is found.
+    # The length of a known name is one byte, unless it is padded.
     start = payload[0] + 1 if payload else 0
     reading = readings.get(payload[1:start])
     if reading is None:
-        raise _unknown(payload)
+        reading, start = _looked_up(payload, readings)
     try:
         body, stop = read_data(payload, start, True)
     except CodecError as error:
@@ -383,17 +383,25 @@ def _decode(payload: bytes | memoryview, readings: dict[bytes, _Reading]) -> Any
     raise failures[0]
 
 
-def _unknown(payload: bytes) -> CodecError:
-    """Tell a well-formed envelope of a protocol that is not known here from what is none."""
+def _looked_up(payload: bytes, readings: dict[bytes, _Reading]) -> tuple[_Reading, int]:
+    """Find the protocol by a name whose length is written in any form, and where the name ends.
+
+    Raises:
+        CodecError: `codec.protocol`, the envelope is well-formed and names none that is known here;
+            `codec.envelope`, it is none.
+    """
     try:
         start, end = read_data(payload, 0, True)
         _, stop = read_data(payload, end, True)
     except CodecError as error:
-        return _no_envelope(error.text, error.offset)
+        raise _no_envelope(error.text, error.offset) from None
     if stop != len(payload):
-        return _no_envelope("bytes after it", stop)
-    name = payload[start:end].decode("utf-8", "replace")[:64]  # it goes into logs
-    return CodecError("codec.protocol", "unknown protocol", offset=start, tag=name)
+        raise _no_envelope("bytes after it", stop)
+    reading = readings.get(payload[start:end])
+    if reading is None:
+        name = payload[start:end].decode("utf-8", "replace")[:64]  # it goes into logs
+        raise CodecError("codec.protocol", "unknown protocol", offset=start, tag=name)
+    return reading, end
 
 
 def _no_envelope(text: str, offset: int) -> CodecError:

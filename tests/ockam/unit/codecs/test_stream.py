@@ -175,6 +175,16 @@ def test_padded_numbers_are_taken_and_written_back_minimal() -> None:
     assert encode_request(request) == payload_of("stream_push", "050178")
 
 
+@pytest.mark.parametrize("tag", ["stream_push", "stream_push:request"])
+def test_the_lengths_of_an_envelope_may_be_padded(tag: str) -> None:
+    name, body = payload_of(tag, "050178")[1:-4], b"\x05\x01x"
+    payload = bytes((len(tag) | 0x80, 0x80, 0)) + name + b"\x83\x00" + body
+    assert decode_request(payload) == PushRequest(5, b"x", tag)
+    with pytest.raises(CodecError) as caught:
+        decode_request(payload + b"\0")
+    assert caught.value.code == "codec.envelope"
+
+
 def test_a_request_id_of_any_size_is_repeated() -> None:
     large = "80808080808080808080808001"
     request = decode_request(payload_of("stream_pull", large + "000a"))
