@@ -7,7 +7,7 @@ The link is for a web app that is served by whoever `origin` names; without one 
 `#/i/` that apps look for.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from thespian.actors import ActorAddress
@@ -27,7 +27,7 @@ class InviteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Ask for an invitation."""
 
     kind: Literal["unique", "multi", "admin"] = "unique"
-    expires_at: int = 0
+    expires_at: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     memo: str | None = None
     origin: str = ""
 

@@ -45,6 +45,7 @@ LISTED_MAX: Final = 10_000
 """Users or invitations in one answer."""
 
 _MINUTE_MS: Final = 60_000
+_EXPIRY_MAX: Final = 2**32 - 1
 
 Answered = AdminEmpty | Users | Invitations | Invitation
 
@@ -245,4 +246,6 @@ def _expires_at(expiry: int) -> int:
 
 
 def _expiry(expires_at: int) -> int:
-    return expires_at and max(1, (expires_at - TIMESTAMP_EPOCH_SECONDS * 1_000) // _MINUTE_MS)
+    """The expiry that messages have for that; the nearest, where theirs do not reach so far."""
+    minutes = (expires_at - TIMESTAMP_EPOCH_SECONDS * 1_000) // _MINUTE_MS
+    return expires_at and min(max(1, minutes), _EXPIRY_MAX)

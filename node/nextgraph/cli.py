@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
         help="for one user, for any number, or for one administrator (default: unique)",
     )  # fmt: skip
     parser.add_argument(
-        "--days", type=float, metavar="N", help="how long it is valid (default: for ever)"
+        "--days", type=_days, metavar="N", help="how long it is valid (default: for ever)"
     )
     parser.add_argument("--memo", metavar="TEXT", help="a note, shown in lists of invitations")
     parser.add_argument(
@@ -61,6 +61,17 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     parser.add_argument("file", type=Path, metavar="FILE", help="the file of keys")
     add_connection_options(parser)
+
+
+def _days(text: str) -> float:
+    """An argument that is a number of days, over 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"expected a number of days over 0, not {text!r}")
+    return value
 
 
 async def invite(args: argparse.Namespace, terminal: Terminal) -> int:

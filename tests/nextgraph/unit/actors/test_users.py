@@ -159,6 +159,20 @@ async def test_administrators_make_and_list_invitations(broker: Broker) -> None:
     assert await come_in(broker, "alice", Wish(b"u" * 32)) is NONE
 
 
+@pytest.mark.parametrize(("expires_at", "expiry"), [(1, 1), (2**63 - 1, 2**32 - 1)])
+def test_an_expiry_that_messages_cannot_say_is_listed_as_the_nearest_one(
+    expires_at: int, expiry: int
+) -> None:
+    async def test(broker: Broker) -> None:
+        await come_in(broker, "root", await invite(broker, "admin"))
+        wish = await invite(broker, "unique", expires_at)
+        assert wish.code is not None
+        listed = await administer(broker, "root", ListInvitations(True, True, True))
+        assert listed.content == Invitations([(UniqueCode(wish.code), expiry, None)])
+
+    with_broker(test, registration="invitation")
+
+
 @run_with(registration="invitation")
 async def test_nobody_else_administers_and_no_user_is_made_without_a_verifier(
     broker: Broker,

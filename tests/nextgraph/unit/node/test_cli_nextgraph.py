@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from fake_client import Screen
 from rillnode.codecs.nextgraph.text_ids import parse_id
 from rillnode.node.cli import main
@@ -29,3 +31,10 @@ def test_a_broker_that_has_no_key_yet_is_told(tmp_path: Path) -> None:
     code, out, err = run("nextgraph", "show", "-c", str(file))
     assert (code, out) == (2, "")
     assert "nextgraph.key" in err
+
+
+@pytest.mark.parametrize("days", ["nan", "inf", "1e300", "0", "-1", "soon"])
+def test_an_invitation_is_for_a_number_of_days(days: str) -> None:
+    code, out, err = run("nextgraph", "invite", f"--days={days}")
+    assert (code, out) == (2, "")
+    assert "expected a number of days over 0" in err
