@@ -119,14 +119,15 @@ class UsersActor(NewsActor):
         mode = self._context.registration
         if await self._user(user) is not None:
             return ProtocolCode.NO_ERROR
+        code = None if registration is None else registration.code
         if mode == "open":
-            await self.write(PutRecords(records=[self._registered(user, admin=False)]))
+            # Nobody needs a code, but with one a user may become an administrator.
+            if code is None or await self._redeem(user, code) is not ProtocolCode.NO_ERROR:
+                await self.write(PutRecords(records=[self._registered(user, admin=False)]))
             return ProtocolCode.NO_ERROR
         if mode == "closed" or registration is None:
             return ProtocolCode.ACCESS_DENIED
-        if registration.code is None:
-            return ProtocolCode.INVITATION_REQUIRED
-        return await self._redeem(user, registration.code)
+        return ProtocolCode.INVITATION_REQUIRED if code is None else await self._redeem(user, code)
 
     async def _redeem(self, user: bytes, secret: bytes) -> ProtocolCode:
         get = GetRecord(key=name_of("invitation", secret))

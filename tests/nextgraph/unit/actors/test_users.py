@@ -159,6 +159,21 @@ async def test_administrators_make_and_list_invitations(broker: Broker) -> None:
     assert await come_in(broker, "alice", Wish(b"u" * 32)) is NONE
 
 
+@run_with(registration="open")
+async def test_where_everybody_may_register_an_invitation_counts_as_well(broker: Broker) -> None:
+    results: dict[InvitationKind, ProtocolCode]
+    results = {"unique": ProtocolCode.ACCESS_DENIED, "admin": NONE}
+    for kind, result in results.items():
+        wish = await invite(broker, kind)
+        assert await come_in(broker, kind, wish) is NONE
+        assert (await administer(broker, kind, ListUsers(True))).result == result
+        assert await come_in(broker, f"{kind} again", wish) is NONE
+    late = await invite(broker, "admin", expires_at=1)
+    assert await come_in(broker, "late", late) is NONE
+    listed = await administer(broker, "admin", ListUsers(True))
+    assert listed.content == Users([key("admin")])
+
+
 @pytest.mark.parametrize(("expires_at", "expiry"), [(1, 1), (2**63 - 1, 2**32 - 1)])
 def test_an_expiry_that_messages_cannot_say_is_listed_as_the_nearest_one(
     expires_at: int, expiry: int
