@@ -6,7 +6,7 @@ A user is registered once, with a code where the node asks for one; from then on
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, assert_never
+from typing import Final, assert_never, get_args
 
 from thespian.actors import ActorAddress
 
@@ -181,6 +181,8 @@ class UsersActor(NewsActor):
     async def _administered(self, request: AdminRequest) -> Answered | ProtocolCode:
         match request.content:
             case AddUser(user=user, is_admin=is_admin):
+                if await self._user(user) is not None:
+                    return ProtocolCode.ALREADY_EXISTS
                 await self.write(PutRecords(records=[self._registered(user, admin=is_admin)]))
                 return AdminEmpty()
             case DelUser(user=user):
@@ -216,6 +218,8 @@ class UsersActor(NewsActor):
         wanted.update(("admin", "setup") if content.admin else ())
         wanted.update(("unique",) if content.unique else ())
         wanted.update(("multi",) if content.multi else ())
+        if not wanted:  # NextGraph's own tools ask for all so
+            wanted.update(get_args(InvitationKind))
         rows: list[tuple[InvitationCode, int, str | None]] = []
         for secret, value in await self._list("invitation", lambda _: True):
             record = unpack(value, InvitationRecord)

@@ -60,7 +60,7 @@ class ListUsers(Struct):
 
 
 class ListInvitations(Struct):
-    """List invitations of some kinds."""
+    """List invitations of some kinds; of all where none is named."""
 
     admin: bool
     unique: bool

@@ -209,7 +209,8 @@ class Registrar(AtBroker):
                     raise TransportError("link.closed", f"closed with {socket.close_code}")
                 said = dialogue.receive(answer.data)
         assert isinstance(said, AdminResponse)
-        if said.result != ProtocolCode.NO_ERROR:
+        # A round that failed may have left the guest behind.
+        if said.result not in (ProtocolCode.NO_ERROR, ProtocolCode.ALREADY_EXISTS):
             raise TransportError("nextgraph.refused", f"refused with {said.result}")
 
     async def check(self) -> None:

@@ -129,6 +129,9 @@ async def test_administrators_add_list_and_remove_users(broker: Broker) -> None:
     assert await come_in(broker, "root", await invite(broker, "admin")) is NONE
     added = await administer(broker, "root", AddUser(key("alice"), False))
     assert (added.result, added.content) == (NONE, AdminEmpty())
+    for user in ("alice", "root"):
+        again = await administer(broker, "root", AddUser(key(user), False))
+        assert (again.result, again.content) == (ProtocolCode.ALREADY_EXISTS, AdminEmpty())
     listed = await administer(broker, "root", ListUsers(False))
     assert listed.content == Users([key("alice")])
     listed = await administer(broker, "root", ListUsers(True))
@@ -156,6 +159,8 @@ async def test_administrators_make_and_list_invitations(broker: Broker) -> None:
     assert listed.content == Invitations([(code, expiry, "for all")])
     listed = await administer(broker, "root", ListInvitations(True, True, False))
     assert listed.content == Invitations([(code_for_one, 0, None)])
+    listed = await administer(broker, "root", ListInvitations(False, False, False))
+    assert listed.content == Invitations([(code, expiry, "for all"), (code_for_one, 0, None)])
     assert await come_in(broker, "alice", Wish(b"u" * 32)) is NONE
 
 
