@@ -25,12 +25,7 @@ from rillnode.codecs.nextgraph.limits import NEXTGRAPH_LETTERS_BYTES_MAX, NEXTGR
 from rillnode.codecs.nextgraph.messages import encode_message
 from rillnode.codecs.nextgraph.requests import InboxPost, InboxRegister, inbox_register_holds
 from rillnode.codecs.nextgraph.results import ResultCode
-from rillnode.codecs.nextgraph.types import (
-    NIL_OVERLAY,
-    GlobalOverlay,
-    InnerOverlay,
-    OverlayId,
-)
+from rillnode.codecs.nextgraph.types import GlobalOverlay, InnerOverlay, OverlayId
 
 Inbox = tuple[str, bytes]
 """An overlay as records name it, and the inbox's key."""
@@ -237,7 +232,7 @@ def _deliver(session: Session, letter: InboxMessage, *, from_queue: bool) -> Non
     Raises:
         Refusal: it takes nothing more, and is cut off.
     """
-    message = ClientMessage(NIL_OVERLAY, InboxReceive(letter, from_queue))
+    message = ClientMessage(letter.body.to_overlay, InboxReceive(letter, from_queue))
     if not session.forward(Forwarded(encode_message(message))):
         raise Refusal(ResultCode.STORAGE_ERROR)
 

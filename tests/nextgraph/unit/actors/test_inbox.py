@@ -14,6 +14,7 @@ from rillnode.codecs.nextgraph.results import ResultCode
 from rillnode.codecs.nextgraph.types import NIL_OVERLAY
 
 INBOX = identity("inbox")
+POP = ClientMessage(NIL_OVERLAY, ClientEvent.INBOX_POP_REQUEST)
 
 
 def letter(text: bytes, inbox: Identity = INBOX) -> InboxMessage:
@@ -29,8 +30,7 @@ async def post(client: Client, text: bytes, inbox: Identity = INBOX) -> int:
 
 
 async def pop(client: Client) -> list[InboxReceive]:
-    message = ClientMessage(NIL_OVERLAY, ClientEvent.INBOX_POP_REQUEST)
-    client.events.messages_received([client.dialogue.seal(encode_message(message))])
+    client.events.messages_received([client.dialogue.seal(encode_message(POP))])
     await client.settle()
     return client.heard()
 
@@ -46,6 +46,21 @@ async def test_a_letter_goes_to_who_has_registered_the_inbox_and_to_nobody_else(
     assert owner.heard() == [InboxReceive(letter(b"hello"), False)]
     assert other.heard() == []
     assert await pop(owner) == []
+
+
+async def test_a_letter_comes_on_the_overlay_that_it_is_sent_to(broker: Broker) -> None:
+    owner = await broker.client("a")
+    await post(owner, b"waits")
+    await owner.ask(NIL_OVERLAY, register())
+    for from_queue in (True, False):
+        if from_queue:
+            owner.events.messages_received([owner.dialogue.seal(encode_message(POP))])
+        else:
+            await post(owner, b"comes")
+        await owner.settle()
+        (message,) = owner.said
+        assert (message.overlay, message.content.from_queue) == (INNER, from_queue)
+        owner.said.clear()
 
 
 async def test_letters_wait_and_are_fetched_one_by_one_in_order(broker: Broker) -> None:
@@ -74,9 +89,8 @@ async def test_who_asks_for_letter_after_letter_waits_for_each(broker: Broker) -
     await owner.ask(NIL_OVERLAY, register())
     inboxes, mailboxes = broker.context.inboxes, broker.core.system.mailboxes
     mailboxes.hold(inboxes)  # as while it is busy
-    asked = ClientMessage(NIL_OVERLAY, ClientEvent.INBOX_POP_REQUEST)
     for _ in range(20):
-        owner.events.messages_received([owner.dialogue.seal(encode_message(asked))])
+        owner.events.messages_received([owner.dialogue.seal(encode_message(POP))])
     await owner.settle()
     assert len(inboxes.mailbox) == 1
     assert not owner.wire.reading
