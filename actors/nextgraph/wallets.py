@@ -193,6 +193,7 @@ class WalletsActor(NewsActor):
     # Rendezvous ------------------------------------------------------------------------------
 
     async def _wait(self, waiting: _Waiting) -> None:
+        await self._forget_gone()
         one = waiting.fetch.id
         if one in self._waiting or len(self._waiting) >= NEXTGRAPH_WALLETS_MAX:
             self.send(waiting.sender, Refusal(ResultCode.ACCESS_DENIED))
@@ -207,6 +208,13 @@ class WalletsActor(NewsActor):
             return
         self._waiting[one] = waiting
         self.wake_after(NEXTGRAPH_WALLET_SECONDS, _Late(waiting))
+
+    async def _forget_gone(self) -> None:
+        """Keep no place for who has waited, and whose connection has ended."""
+        waiting = self._waiting.items()
+        for one in [one for one, who in waiting if who.fetch.connection.exited]:
+            self._waits_no_more(one)
+            await self.attempt(self._show(one, None))
 
     async def _end_waiting(self, waiting: _Waiting) -> None:
         one = waiting.fetch.id

@@ -76,6 +76,7 @@ async def test_a_wallet_that_was_acknowledged_outlives_the_node_but_not_its_time
     assert late.result == ResultCode.NOT_FOUND
     left = ListRecords(reply_to=broker.context.wallets, prefix=name_of("wallet", ""))
     broker.core.store.read(left)
+    await broker.core.settle()
     assert left.records == []
 
 
@@ -115,6 +116,33 @@ async def test_a_wallet_is_not_handed_to_who_has_gone(broker: Broker) -> None:
     await broker.core.settle()
     put = WalletPutExport(b"wallet", ID, True)
     assert await client.result(NIL_OVERLAY, put) == ResultCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("place", [ID, b"other".ljust(32, b".")])
+def test_who_has_gone_keeps_no_place_at_a_rendezvous(
+    place: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wallets, "NEXTGRAPH_WALLETS_MAX", 1)
+
+    async def test(broker: Broker) -> None:
+        client = await broker.client()
+        gone = await broker.visit(ExtRequest(0, WalletGetExport(ID, True)))
+        crowd = await external(broker, WalletGetExport(place, True))
+        assert crowd.result == ResultCode.ACCESS_DENIED
+        gone.leave()
+        await broker.core.settle()
+        visitor = await broker.visit(ExtRequest(0, WalletGetExport(place, True)))
+        shown = ListRecords(reply_to=broker.context.wallets, prefix=name_of("rendezvous", ""))
+        broker.core.store.read(shown)
+        await broker.core.settle()
+        assert [name for name, _ in shown.records] == [name_of("rendezvous", place)]
+        put = WalletPutExport(b"wallet", place, True)
+        assert await client.result(NIL_OVERLAY, put) == ResultCode.OK
+        await visitor.settle()
+        (response,) = visitor.said
+        assert response.content == ExportedWallet(b"wallet")
+
+    with_broker(test)
 
 
 async def test_a_wallet_is_handed_over_at_a_rendezvous(broker: Broker) -> None:
