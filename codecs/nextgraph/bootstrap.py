@@ -114,7 +114,8 @@ def bootstrap_document(content: BootstrapContent, registration_url: str | None) 
 
 def invitation_link(origin: str, invitation: Invitation) -> str:
     """Write a link, for a web app at `origin`, such as `http://localhost:1440`."""
-    return origin + _INVITATION_MARK + to_base64url(_INVITATION.encode(invitation))
+    app = origin.removesuffix("/")  # as addresses are copied out of a browser
+    return app + _INVITATION_MARK + to_base64url(_INVITATION.encode(invitation))
 
 
 def parse_invitation(link: str) -> Invitation:

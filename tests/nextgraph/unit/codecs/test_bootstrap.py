@@ -63,6 +63,7 @@ def test_invitations_come_back(kind: BrokerServerType) -> None:
     for code, name, url in ((b"c" * 32, "Café", "https://b/"), (None, None, None)):
         invitation = Invitation(BootstrapContent([server(kind)]), code, name, url)
         link = invitation_link("http://localhost:1440", invitation)
+        assert invitation_link("http://localhost:1440/", invitation) == link
         assert link.startswith("http://localhost:1440/#/i/A")
         assert parse_invitation(link) == invitation
         assert parse_invitation(link.removeprefix("http://localhost:1440/#/i/")) == invitation
