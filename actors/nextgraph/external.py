@@ -52,7 +52,11 @@ async def answer_external(actor: BrokerActor, wallets: Cell, request: ExtRequest
 
 
 async def _objects(actor: BrokerActor, content: ExtObjectGet) -> list[Block]:
-    """All blocks of the objects, and of the files that they name, without the headers' keys."""
+    """All blocks of the objects, and of the files that they name, without the headers' keys.
+
+    Objects that are not here are left out: `ngcli get` asks for several at once, their signature
+    among them, and shows those that come.
+    """
     if not isinstance(content.overlay, OuterOverlay):
         raise Refusal(ResultCode.OVERLAY_MISMATCH)
     get = GetRecord(key=name_of("outer", content.overlay.id))
@@ -61,10 +65,11 @@ async def _objects(actor: BrokerActor, content: ExtObjectGet) -> list[Block]:
         raise Refusal(ResultCode.OVERLAY_NOT_FOUND)
     found: dict[bytes, Block] = {}
     size = await _collect(actor, get.value, content.ids, found, 0)
-    if any(one not in found for one in content.ids):
+    there = [one for one in content.ids if one in found]
+    if not there:
         raise Refusal(ResultCode.NOT_FOUND)
     if content.include_files:
-        files = [file for one in content.ids for file in _files(one, found)]
+        files = [file for one in there for file in _files(one, found)]
         await _collect(actor, get.value, files, found, size)
     return [replace(block, commit_header_key=None) for block in found.values()]
 

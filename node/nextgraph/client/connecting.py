@@ -118,6 +118,8 @@ async def fetch_objects(
 ) -> list[Block]:
     """Read objects of an outer overlay that is exposed, without being a user of the broker.
 
+    Those that the broker has: what is missing is found out by joining them.
+
     Args:
         url: of the WebSocket.
         broker: the broker's peer id.
@@ -128,7 +130,7 @@ async def fetch_objects(
         entropy: see `connect`.
 
     Raises:
-        RequestError: `nextgraph.overlay_not_found`, `nextgraph.not_found`.
+        RequestError: `nextgraph.overlay_not_found`; `nextgraph.not_found`, there is none of them.
         HandshakeError, TransportError, CodecError: as `connect`.
     """
     content = ExtObjectGet(overlay, list(ids), files)

@@ -452,5 +452,7 @@ async def test_objects_are_given_to_strangers_where_they_are_exposed(broker: Bro
     shown = await external(broker, ExtObjectGet(outer, [commit], True))
     root = event.content.blocks[0]
     assert shown.content == Blocks([Block(None, root.content)])
+    some = await external(broker, ExtObjectGet(outer, [ID, commit], True))
+    assert (some.result, some.content) == (shown.result, shown.content)
     missing = await external(broker, ExtObjectGet(outer, [ID], True))
     assert missing.result == ResultCode.NOT_FOUND
