@@ -108,6 +108,7 @@ class Terminal:
     def _table(self, rows: Sequence[Row], title: str) -> None:
         # Only tables need rich, whose import takes longer than most verbs.
         from rich import box
+        from rich.cells import cell_len
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -123,12 +124,16 @@ class Terminal:
         columns = list(rows[0])
         for column in columns:
             numeric = all(isinstance(row[column], int | float | None) for row in rows)
-            longest = max(len(_shown_as(column, row[column])) for row in rows)
+            heading = column.replace("_", " ")
+            texts = [_shown_as(column, row[column]) for row in rows]
+            is_whole = max(map(len, texts)) <= _WHOLE_CHARS
             table.add_column(
-                column.replace("_", " "),
+                heading,
                 justify="right" if numeric else "left",
                 overflow="fold",
-                no_wrap=longest <= _WHOLE_CHARS,
+                no_wrap=is_whole,
+                # Else it counts as only as wide as its longest word, at the others' expense.
+                min_width=max(map(cell_len, (heading, *texts))) if is_whole else None,
             )
         for row in rows:
             table.add_row(*(Text(_shown_as(column, row[column])) for column in columns))

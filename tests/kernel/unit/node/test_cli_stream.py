@@ -524,6 +524,13 @@ def test_a_narrow_terminal_gets_long_lines_and_every_digit(client: FakeClient) -
     assert "3,000,000" in screen.out
 
 
+def test_an_identity_is_not_folded_for_the_sake_of_headings_of_two_words() -> None:
+    screen = Screen(tty=True, environ={"COLUMNS": "80"})
+    row = {"name": "e", "url": "noise://127.0.0.1:41", "node_identity": "9" * 64, "key_file": None}
+    screen.terminal.rows([row, row | {"name": "of two words"}], empty="")
+    assert screen.out.count("9" * 64) == 2
+
+
 def test_a_table_is_written_whatever_the_locale_says(client: FakeClient) -> None:
     client.add("größe/☃", [b"x"])
     screen = Screen(tty=True)
