@@ -30,6 +30,8 @@ def key_lines(text: str) -> dict[KeyPath, int]:
             if header and (names := _parts(header[2])):
                 table = _table(names, header[1] == "[[", counts)
                 lines[table] = number
+                if header[1] == "[[":
+                    lines.setdefault(table[:-1], number)
                 continue
             if key := _KEY.match(line):
                 lines[table + _parts(key[1])] = number

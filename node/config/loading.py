@@ -11,6 +11,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -215,7 +216,7 @@ def _file_text(path: Path) -> str:
         raise ConfigError("config.file", text, file=str(path)) from None
     except UnicodeDecodeError as error:
         text = f"{path}: not UTF-8 (byte {error.start:,}): save it as UTF-8"
-        raise ConfigError("config.file", text, file=str(path)) from None
+        raise ConfigError("config.syntax", text, file=str(path)) from None
     except OSError as error:
         raise ConfigError(
             "config.file", f"{path}: cannot be read: {error.strerror}", file=str(path)
@@ -226,14 +227,16 @@ def _read(text: str, path: Path) -> _Settings:
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        reason = _REPEATED_TABLE.sub(_told_where_it_is, str(error))
+        reason = _REPEATED_TABLE.sub(partial(_told_where_it_is, text), str(error))
         raise ConfigError("config.syntax", f"{path}: not TOML: {reason}", file=str(path)) from None
     return _Settings(file=path, tree=tree, lines=key_lines(text))
 
 
-def _told_where_it_is(repeated: re.Match[str]) -> str:
+def _told_where_it_is(text: str, repeated: re.Match[str]) -> str:
     """What to do about a second `[table]`: the file that `init` writes has most tables already."""
     table = ".".join(re.findall(r"'([^']+)'", repeated[1]))
+    if f"[[{table}]]" in text:
+        return f"there may be several, each under a line [[{table}]], not [{table}]"
     return f"[{table}] stands in the file already: put the keys there"
 
 
@@ -246,6 +249,7 @@ def _override(settings: _Settings, key: str, text: str, origin: str) -> None:
     root = inspect.type_info(settings.kind)
     for length in range(1, len(path) + 1):
         if type_at(path[:length], root) is None:
+            settings.origins[path[:length]] = origin
             raise settings.error(unknown_key(path[: length - 1], str(path[length - 1]), root))
     value = _value(settings, path, text)
     try:

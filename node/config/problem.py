@@ -108,11 +108,24 @@ def problem_of(
     for part in path:
         value = value[part]
     shown = f"{value!r}: " if isinstance(value, str | int | float | bool) else ""
-    wanted = expected(type_at(path, root))
+    kind = type_at(path, root)
+    wanted = _brackets(path, kind, value) or expected(kind)
     units = {"seconds", "bytes"} if isinstance(value, str) else set[str]()
     for unit in units.intersection(str(path[-1]).split("_")):
         wanted = re.sub(r"^(a|a whole) number", rf"\1 number of {unit}", wanted)
     return Problem(path, "config.value", f"{shown}expected {wanted}")
+
+
+def _brackets(path: KeyPath, kind: inspect.Type | None, value: object) -> str:
+    """The header that a table should have had: with two brackets where there may be several."""
+    name = ".".join(part for part in path if isinstance(part, str))
+    match bare(kind):
+        case inspect.VarTupleType(item_type=inspect.StructType()) if isinstance(value, dict):
+            return f"[[{name}]], with two brackets, as there may be several"
+        case inspect.StructType() if isinstance(value, list):
+            return f"[{name}], with one pair of brackets, as there is only one"
+        case _:
+            return ""
 
 
 def unknown_key(table: KeyPath, key: str, root: inspect.Type, group: str = TABLES) -> Problem:
@@ -127,7 +140,15 @@ def unknown_key(table: KeyPath, key: str, root: inspect.Type, group: str = TABLE
         one for one in allowed if key.startswith(f"{one}_") or one.startswith(f"{key}_")
     ]
     meant = f"did you mean {close[0]}? " if close else ""
+    if table and _is_value(type_at((key,), root)):
+        meant = "it belongs above the first [table] of the file; "
     text = f"unknown key; {meant}allowed: {', '.join(allowed)}" if allowed else "unknown key"
     if not table:
         text += "; plug-ins that are not installed yet may have other tables"
     return Problem((*table, key), "config.unknown_key", text)
+
+
+def _is_value(kind: inspect.Type | None) -> bool:
+    return kind is not None and not isinstance(
+        bare(kind), inspect.StructType | inspect.VarTupleType | inspect.DictType
+    )

@@ -105,6 +105,8 @@ def test_an_override_that_cannot_be_is_refused(override: str, said: str) -> None
 def test_an_environment_variable_that_cannot_be_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"^RILLNODE__NOISE__PORT: noise\.port: unknown key"):
         load_config(None, ["name=a"], {"RILLNODE__NOISE__PORT": "1"})
+    with pytest.raises(ConfigError, match=r"^RILLNODE__NOIS__LISTEN: nois: unknown key"):
+        load_config(None, ["name=a"], {"RILLNODE__NOIS__LISTEN": "1"})
 
 
 def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
