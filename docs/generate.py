@@ -56,8 +56,9 @@ comes from, `rillnode config schema` prints a JSON schema for editors.
 _CLI_INTRO: Final = """# Command line
 
 Data goes to stdout, messages to stderr. On a terminal, data is shown as tables; elsewhere, or with
-`--json`, it is one JSON object per line. `NO_COLOR` is respected. Every error has a
-[code](errors.md) and ends with the next step. `make man` writes the same as man pages.
+`--json`, it is one JSON object per line. `NO_COLOR` is respected. Every error ends
+with the next step and, unless the command line is wrong or the system refuses something, has a
+[code](errors.md). `make man` writes the same as man pages.
 
 | exit code | meaning |
 |---|---|

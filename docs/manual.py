@@ -16,7 +16,7 @@ from rillnode.node.cli.parsing import Parser
 
 _ROOT_TEXT: Final = """\
 Data goes to stdout, messages to stderr. On a terminal, data is shown as tables; elsewhere, or with
---json, it is one JSON object per line. Every error has a code and ends with the next step."""
+--json, it is one JSON object per line. Every error ends with the next step."""
 
 _EXITS: Final = (
     "0 done, 1 failed, 2 usage or configuration, 3 no node in reach, 4 the node could not go on, "

@@ -21,7 +21,7 @@ _KINDS: Final = (
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "actor", "actors and everything else with a route: list, show, stop")
+    verbs = add_noun(commands, "actor", "actors and everything else with a route: ls, show, stop")
     add_ls(verbs, "actor")
 
     parser = add_verb(

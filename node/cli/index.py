@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "index", "saved positions of consumers: list, get, set")
+    verbs = add_noun(commands, "index", "saved positions of consumers: ls, get, set")
     parser = add_verb(
         verbs, "ls", ls,
         summary="list consumers, their positions and their lag",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "key", "key files: make, show, grant, replace one")
+    verbs = add_noun(commands, "key", "key files: new, show, grant, rotate")
     for name, verb, summary in (
         ("new", new, "make a key file; an existing file is never overwritten"),
         ("show", show, "show the public part of a key file"),

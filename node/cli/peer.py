@@ -11,7 +11,7 @@ _WAIT_SECONDS = 5.0
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "peer", "other nodes that a node sends to: list, ping")
+    verbs = add_noun(commands, "peer", "other nodes that a node sends to: ls, ping")
     parser = add_verb(
         verbs, "ls", ls,
         summary="list a node's peers, their links and last errors",

@@ -19,7 +19,7 @@ LETTERS_SHOWN = 10
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "queue", "work queues of streams: list, show, retry")
+    verbs = add_noun(commands, "queue", "work queues of streams: ls, show, retry")
     parser = add_verb(
         verbs, "ls", ls,
         summary="list work queues: what waits, what is with workers, what is dead",

@@ -25,7 +25,7 @@ _SINK_PREFIX: Final = "sink/"
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    summary = "streams of a node: list, create, push, pull, tail, follow, trim, remove"
+    summary = "streams of a node: ls, create, show, push, pull, tail, follow, trim, rm"
     verbs = add_noun(commands, "stream", summary)
     parser = add_verb(
         verbs, "ls", ls,

@@ -20,7 +20,7 @@ _COLUMNS = ("kind", "state", "pid", "starts", "failures", "rows_behind", "bytes_
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "sink", "sinks: list, show, pause, resume, compact, verify")
+    verbs = add_noun(commands, "sink", "sinks: ls, show, pause, resume, compact, verify")
     parser = add_verb(
         verbs, "ls", ls,
         summary="list a node's sinks, their jobs and their lag",

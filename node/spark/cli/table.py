@@ -26,7 +26,7 @@ _COLUMNS: Final = (
 
 def add(commands: Commands) -> None:
     """Add the noun and its verbs."""
-    verbs = add_noun(commands, "table", "typed tables: list, show, infer, retry, erase")
+    verbs = add_noun(commands, "table", "typed tables: ls, show, infer, retry, erase, erasures")
     parser = add_verb(
         verbs, "ls", ls,
         summary="list a node's typed tables and views, their rows, rejects, lag and sizes",
