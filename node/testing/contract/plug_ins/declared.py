@@ -163,7 +163,7 @@ def check_light(modules: Iterable[str]) -> None:
         AssertionError: some of it is.
     """
     heavy = {*HEAVY} & {*modules}
-    assert not heavy, f"imported for nothing: {heavy}"
+    assert not heavy, f"imported for nothing, as by a module that has something else too: {heavy}"
 
 
 def toml_of(config: Config, *, without: tuple[str, str] = ("", "")) -> str:
