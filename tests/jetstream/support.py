@@ -39,6 +39,7 @@ class Site:
         self.server = NatsServer(directory / "nats", *operator.settings, tls)
         self.options = replace(
             options_of(self.server),
+            answer_seconds_max=15.0,  # the server is there, and may be slow
             tls_ca=self.certificate,
             credentials=self.account.credentials(directory / "user.creds"),
         )
