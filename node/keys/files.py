@@ -76,7 +76,7 @@ def read_or_make_key(path: Path, seed: bytes) -> Identity:
     Raises:
         ConfigError: as `read_key` and `write_key`.
     """
-    if path.exists():
+    if _may_be_there(path):
         return read_key(path)
     identity = Identity.from_seed(seed)
     write_key(path, identity)
@@ -89,7 +89,7 @@ def read_or_make_channel_key(path: Path, secret: bytes) -> ChannelKey:
     Raises:
         ConfigError: as `read_key` and `write_key`.
     """
-    if path.exists():
+    if _may_be_there(path):
         return read_channel_key(path)
     key = ChannelKey(secret)
     write_key(path, key)
@@ -129,6 +129,13 @@ def read_private(path: Path, bytes_max: int) -> bytes:
     if len(content) > bytes_max:
         raise _error("key.size", path, f"a file of keys has at most {bytes_max:,} bytes")
     return content
+
+
+def _may_be_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # its directory lets nobody look; who reads the file is told so
+        return True
 
 
 def _read(path: Path, size: int, remedy: str = "") -> tuple[bytes, int]:

@@ -3,13 +3,19 @@
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rillnode.codecs.errors import ConfigError
 from rillnode.codecs.keys import Identity
-from rillnode.node.keys.files import read_key, read_or_make_key, write_key
+from rillnode.node.keys.files import (
+    read_key,
+    read_or_make_channel_key,
+    read_or_make_key,
+    write_key,
+)
 
 IDENTITY = Identity.from_seed(bytes(range(32)))
 
@@ -100,3 +106,12 @@ def test_a_key_is_made_once(tmp_path: Path) -> None:
     first = read_or_make_key(path, bytes(32))
     assert first == Identity.from_seed(bytes(32))
     assert read_or_make_key(path, bytes(range(32))) == first
+
+
+@pytest.mark.parametrize("make", [read_or_make_key, read_or_make_channel_key])
+def test_a_place_where_nobody_may_look_is_told(
+    tmp_path: Path, make: Callable[[Path, bytes], object]
+) -> None:
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        make(tmp_path / ("x" * 300) / "a.key", bytes(32))
+    assert caught.value.code == "key.file"
