@@ -44,6 +44,17 @@ def landed_until(table: DeltaTable, start: Offset) -> Offset:
     return start._replace(positions=start.positions | ahead)
 
 
+def is_overtaken(table: DeltaTable, start: Offset, end: Offset) -> bool:
+    """Whether a bronze table is further than `start` in a partition that a batch until `end` has.
+
+    One that the batch does not go on in, because it is new or its stream was made anew, begins at
+    its first entry.
+    """
+    begin = start.still(end.created)
+    landed = landed_in(table, end.positions, end.created)
+    return any(index > begin.get(key, 0) for key, index in landed.items())
+
+
 def transactions(
     table: DeltaTable, before: Offset, until: Offset, files: Sequence[TableFile]
 ) -> list[Transaction]:

@@ -30,7 +30,7 @@ from rillnode.actors.log.directories import replace_file
 from rillnode.codecs.errors import ConfigError, StoreError
 from rillnode.node.spark import bronze
 from rillnode.node.spark.arrow import read_ranges
-from rillnode.node.spark.bronze import landed_in, landed_until
+from rillnode.node.spark.bronze import is_overtaken, landed_in, landed_until
 from rillnode.node.spark.delta import (
     add_actions,
     commit,
@@ -241,6 +241,7 @@ class Landing:
         self._noted: set[tuple[Key, int]] = set()
         self._saved: dict[Key, tuple[int, int | None]] = {}  # with which streams they are in
         self._query = f"sink/{config.sink}"
+        self._version = -1  # the last one that is known to have no entries of another job
         self._batch_id = 0
         self._told: dict[str, object] = {}
         self._shown: dict[str, object] = {}
@@ -282,6 +283,7 @@ class Landing:
         if self.table is None or self.offset is None:
             with committing(self._location):
                 self.table = open_to_write(self._location, _SCHEMA)
+            self._version = self.table.version()
             self._batch_id = self.table.transaction_version(self._query) or 0
             self.offset = self._begin(self.table)
         return self.table, self.offset
@@ -334,9 +336,9 @@ class Landing:
             StoreError: `landing.overtaken`, another job has landed entries meanwhile.
         """
         with committing(self._location):
-            before = table.version()
             table.update_incremental()
-            if table.version() != before and landed_until(table, start) != start:
+            # Maintenance looks at the table, too, and does not ask who has committed meanwhile.
+            if table.version() != self._version and is_overtaken(table, start, end):
                 self._remove(files)
                 raise StoreError(
                     "landing.overtaken",
@@ -350,6 +352,7 @@ class Landing:
             numbers = [Transaction(self._query, self._batch_id), *ends]
             actions = add_actions(files, data_change=True)
             commit(self._location, table, actions, numbers, {"batch": told})
+            self._version = table.version()
         if told["entries_lost"]:
             say(f"entries lost before they were read: {told['entries_lost']}")
         return {**told, "table_version": table.version()}

@@ -239,18 +239,25 @@ def test_a_table_that_is_removed_is_made_of_all_that_is_kept(tmp_path: Path) -> 
     assert not indexes(tmp_path, kind="gap")
 
 
-def test_of_two_jobs_on_one_table_one_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("landed", ["entries", "partition", "anew", "merged"])
+def test_of_two_jobs_on_one_table_one_is_told(landed: str, tmp_path: Path) -> None:
     sink = sink_of(s=4)
     config = config_of(tmp_path, sink)
     late = run(config)
-    push(sink, 4)
+    if landed == "anew":
+        sink.reset("s", created_at=CREATED + 1)
+    push(sink, 4, partition=int(landed == "partition"))
     run(config)
+    if landed == "merged":
+        assert late.table is not None
+        late.table.update_incremental()  # as maintenance does before it merges files
     push(sink, 4)
+    before = rows(tmp_path)
     with pytest.raises(StoreError, match="another job has landed") as caught:
         late.step()
     assert caught.value.code == "landing.overtaken"
     run(config)
-    assert indexes(tmp_path) == [*range(12)]
+    assert len(rows(tmp_path)) == len(before) + 4
     files = {Path(name).name for name in DeltaTable(config.table_dir).file_uris()}
     assert {path.name for path in Path(config.table_dir).glob("*.parquet")} == files
 
