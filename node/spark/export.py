@@ -129,28 +129,32 @@ def list_files(directory: Path) -> dict[Key, list[RangeFile]]:
     """The whole files of every partition, by first index."""
     found: dict[Key, list[RangeFile]] = {}
     for place in directory.glob("*/*"):
+        # Whoever carries files away may take the first ones meanwhile.
         files = sorted(_files_of(place)) if place.name.isdecimal() else []
-        if files:
-            head = _read_head(files[0].path)
+        while files:
+            try:
+                head = _read_head(files[0].path)
+            except FileNotFoundError:
+                del files[0]
+                continue
             found[head.stream, head.partition] = files
+            break
     return found
 
 
-def covered(files: Iterable[RangeFile], start: int | None) -> tuple[int, int]:
-    """First and next index of what is there without a hole, from `start` on.
+def covered(files: Iterable[RangeFile], start: int) -> int:
+    """The next index after what is there without a hole, from `start` on.
 
     Args:
         files: files by first index.
-        start: None: the first that there is.
+        start: where it begins.
     """
-    first = next_index = start
+    next_index = start
     for file in files:
-        if next_index is None:
-            first = next_index = file.first
         if file.first > next_index:
             break
         next_index = max(next_index, file.until)
-    return first or 0, next_index or 0
+    return next_index
 
 
 def read_blocks(file: RangeFile, index: int, until: int, bytes_max: int) -> list[Block]:
@@ -188,13 +192,17 @@ class FilesClient:
         self._lock = threading.Lock()
 
     def ends(self) -> dict[Key, tuple[int, int]]:
-        """What is there of every partition without a hole, from what was committed on."""
+        """What is there of every partition without a hole, from what was committed on.
+
+        Of one that nothing was committed of, from its first entry: whoever writes the files begins
+        there, with a gap for what was trimmed, and the file of it may be the last to arrive.
+        """
         known = self._look()
         ends: dict[Key, tuple[int, int]] = {}
         for key in known.files.keys() | known.committed.keys():
             if any(fnmatchcase(key[0], pattern) for pattern in self._patterns):
-                files = known.files.get(key, [])
-                ends[key] = covered(files, known.committed.get(key))
+                files, first = known.files.get(key, []), known.committed.get(key, 0)
+                ends[key] = first, covered(files, first)
                 self._warn_of_hole(key, ends[key][1], files)
         return ends
 

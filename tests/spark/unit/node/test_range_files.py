@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from pipeline_samples import make_block
 from rillnode.codecs.entries import Block, items_of
 from rillnode.codecs.errors import CodecError, ConfigError, RequestError
+from rillnode.node.spark import export
 from rillnode.node.spark.export import (
     FilesClient,
     RangeFile,
@@ -82,16 +83,19 @@ def test_streams_are_chosen_by_name(tmp_path: Path) -> None:
     assert set(client(tmp_path, "nothing").ends()) == set()
 
 
+@pytest.mark.parametrize("first", [0, 4])
 def test_nothing_is_read_behind_what_has_not_arrived(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    first: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(tmp_path, 0, 4)
-    write(tmp_path, 6, 4)
-    partial = write(tmp_path, 4, 2)
+    """Not even where it is the partition's first file."""
+    for at, count in ((0, 4), (4, 2), (6, 4)):
+        path = write(tmp_path, at, count)
+        if at == first:
+            partial = path
     content = partial.read_bytes()
     partial.write_bytes(content[:-1])
     files = client(tmp_path)
-    assert files.ends() == files.ends() == {KEY: (0, 4)}
+    assert files.ends() == files.ends() == {KEY: (0, first)}
     assert [record.msg for record in caplog.records].count("files_missing") == 1
     partial.write_bytes(content)
     assert files.ends() == {KEY: (0, 10)}
@@ -114,6 +118,20 @@ def test_what_is_committed_is_deleted_and_not_read_again(tmp_path: Path) -> None
     again = client(tmp_path)
     assert again.ends() == {KEY: (8, 12)}
     assert read(again, 8, 12) == [b"8", b"9", b"10", b"11"]
+
+
+def test_files_that_are_carried_away_meanwhile_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [write(tmp_path, 4 * at, 4) for at in range(3)]
+    real = export._read_head
+
+    def late(path: Path) -> object:
+        paths[0].unlink(missing_ok=True)
+        return real(path)
+
+    monkeypatch.setattr(export, "_read_head", late)
+    assert [file.path for file in list_files(tmp_path).get(KEY, [])] == paths[1:]
 
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
@@ -171,15 +189,14 @@ def test_options_name_a_directory(tmp_path: Path) -> None:
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=12)
 
 
-@given(SPANS, st.one_of(st.none(), st.integers(0, 40)))
-def test_what_is_covered_has_no_hole(spans: Sequence[tuple[int, int]], start: int | None) -> None:
+@given(SPANS, st.integers(0, 40))
+def test_what_is_covered_has_no_hole(spans: Sequence[tuple[int, int]], start: int) -> None:
     files = sorted(RangeFile(first, first + size, 0, Path("x")) for first, size in spans)
-    first, until = covered(files, start)
+    until = covered(files, start)
     held = {index for file in files for index in range(file.first, file.until)}
-    assert set(range(first, until)) <= held
-    assert until not in held or until < first
-    if start is not None:
-        assert first == start
+    assert set(range(start, until)) <= held
+    assert until not in held
+    assert until >= start
 
 
 def test_the_head_is_json(tmp_path: Path) -> None:
