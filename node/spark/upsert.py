@@ -7,6 +7,7 @@ again. delta-rs would replace rows by a predicate, too, but says nothing before 
 which files could be made durable first.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -137,7 +138,15 @@ def _sorted(rows: pa.Table, slot: Sequence[str]) -> pa.Table:
 
 def values_of(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """What each row has in some columns."""
-    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+    return zip(*(_values(rows.column(name)) for name in names), strict=True)
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Values as SQL groups rows by them: what is no number is one value, here always an object."""
+    values: list[Any] = column.to_pylist()
+    if not pa.types.is_floating(column.type):
+        return values
+    return [math.nan if one != one else one for one in values]
 
 
 def _files(present: DeltaTable, ranges: Mapping[str, tuple[Any, Any]]) -> list[str]:

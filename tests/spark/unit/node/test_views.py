@@ -75,10 +75,10 @@ def rows(lake: Lake, name: str = "v") -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: [str(value) for value in row.values()])
 
 
-def made_at_once(lake: Lake, sql: str) -> list[dict[str, Any]]:
+def made_at_once(lake: Lake, sql: str, slot: tuple[str, ...] | None = None) -> list[dict[str, Any]]:
     """The rows that a view has which is made only now."""
     name = f"w{len(list(lake.directory.iterdir()))}"
-    run_view(view_of(lake, sql, name=name))
+    run_view(view_of(lake, sql, slot, name))
     return rows(lake, name)
 
 
@@ -98,6 +98,18 @@ def test_a_view_kept_up_step_by_step_is_the_one_made_at_once(lake: Lake, sql: st
     run_view(query)
     assert rows(lake) == made_at_once(lake, sql)
     assert sum(row["n"] for row in rows(lake)) == 22
+
+
+def test_slots_of_numbers_are_told_apart_as_sql_does(lake: Lake) -> None:
+    """What is no number is one slot, and -0 is that of 0."""
+    sql = "select round(temp / 10) / (id % 2) as part, count(*) as n from t group by 1"
+    table, query = lake.table(), view_of(lake, sql, ("part",))
+    for temps in ((1.0, -1.0), (0.0,), (-2.0, 30.0), (2.0,), (-3.0,)):
+        for number in (1, 2):
+            lake.push(*(reading(number, temp=temp) for temp in temps))
+            run(table)
+            run_view(query)
+            assert str(rows(lake)) == str(made_at_once(lake, sql, ("part",)))
 
 
 @pytest.mark.parametrize("sql", SOME)
