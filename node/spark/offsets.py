@@ -297,7 +297,7 @@ def resolve_bound(bound: Bound, ends: Ends, created: Created, option: str) -> Po
     an end.
 
     Raises:
-        ConfigError: JSON names a partition that does not exist.
+        ConfigError: JSON names a partition that does not exist, or an index behind its end.
         RequestError: `sink.reset`, it names a stream that was made anew.
     """
     if bound == "earliest":
@@ -318,6 +318,13 @@ def resolve_bound(bound: Bound, ends: Ends, created: Created, option: str) -> Po
     positions: Positions = {}
     for key, (first, until) in ends.items():
         index = bound.positions.get(key, left_out)
+        if index > until:
+            stream, partition = key
+            raise ConfigError(
+                "spark.option",
+                f"option `{option}` names index {index} of stream {stream!r} partition "
+                f"{partition}, which ends at index {until}",
+            )
         positions[key] = {EARLIEST: first, LATEST: until}.get(index, index)
     return positions
 

@@ -284,6 +284,7 @@ def start_of(options: SourceOptions, ends: Ends, created: Created) -> Positions:
     """Where a read without a checkpoint starts.
 
     Raises:
+        ConfigError: it is to start where there is nothing.
         RequestError: `sink.reset`, it is to start in a stream that was made anew, and
             `failOnDataLoss` is set.
     """
@@ -292,9 +293,7 @@ def start_of(options: SourceOptions, ends: Ends, created: Created) -> Positions:
     bound = options.starting
     if isinstance(bound, Offset) and not options.fail_on_data_loss:
         bound = Offset(bound.still(created), {})
-    start = resolve_bound(bound, ends, created, "startingOffsets")
-    check_ends(start, ends)
-    return start
+    return resolve_bound(bound, ends, created, "startingOffsets")
 
 
 def _positive(options: Mapping[str, str], name: str) -> int | None:

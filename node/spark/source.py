@@ -34,7 +34,6 @@ from rillnode.node.spark.offsets import (
     Created,
     Offset,
     Range,
-    check_ends,
     check_streams,
     of_streams,
     ranges_between,
@@ -119,7 +118,6 @@ class RangeReader(DataSourceReader):
             end = positions_at(block_prober(self._options.client), ends, self._options.ending_ms)
         else:
             end = resolve_bound(self._options.ending, ends, created, "endingOffsets")
-        check_ends(end, ends)
         tasks = _tasks(self._options, ranges_between(start, end, ends), created)
         return tasks or [RangesPartition(())]
 

@@ -70,6 +70,13 @@ def test_an_offset_of_an_unknown_partition_is_refused() -> None:
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_an_offset_behind_the_end_is_refused_as_what_it_is(option: str) -> None:
+    """Nobody has read up to there."""
+    with pytest.raises(ConfigError, match=f"`{option}` names index 21 .*, which ends at index 20"):
+        resolve_bound(parse_bound('{"a": {"1": 21}}', option), ENDS, {}, option)
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
 def test_an_offset_in_a_stream_that_was_made_anew_is_refused(option: str) -> None:
     bound = parse_bound('{"a": {"0": 7, "created_at": 17}}', option)
     for created in ({"a": 17}, {}):  # nobody knows of files
