@@ -43,6 +43,8 @@ OPTIONS: Final = {
     "stream": "the stream for rows that have no column `stream`",
     "partitions": "the number of partitions of a new stream; default 1. Rows without `partition` "
     "go to the partition of their `key`; without a key they are spread by task",
+    "producer": "the name of this write among several of a query's batch into one stream, in "
+    "`foreachBatch`; without names the second counts as the first, run again, and stores nothing",
     "envelope": "`none` (default): an entry is the row's `data` as it is; `json`: it is in an "
     "envelope with the row's name",
 }
@@ -56,6 +58,8 @@ QUERY_PROPERTY: Final = "sql.streaming.queryId"
 Pairs = Sequence[tuple[str, str | bytes | None]]
 """A map as Arrow gives it."""
 
+NAME_BYTES_MAX: Final = 64
+"""Bytes of a write's name: the producer's has the query's id, the task and more beside it."""
 BATCH_ROWS_MAX: Final = 2**32
 """Rows of one batch that a task may write to one partition: what a batch's numbers leave room for.
 """
@@ -76,12 +80,14 @@ class WriteOptions:
     Attributes:
         stream: where rows go that do not tell; "": all tell.
         partitions: number of partitions that streams are created with.
+        producer: what tells this write from others of the same batch; "": it is the only one.
         wrapped: whether rows are put into envelopes.
     """
 
     client: ClientOptions
     stream: str
     partitions: int
+    producer: str
     wrapped: bool
 
     @classmethod
@@ -102,10 +108,14 @@ class WriteOptions:
         envelope = options.get("envelope", "none")
         if envelope not in ("json", "none"):
             raise _wrong(f"option `envelope` must be json or none, not {envelope!r}")
+        producer = options.get("producer") or ""
+        if len(producer.encode()) > NAME_BYTES_MAX:
+            raise _wrong(f"option `producer` has more than {NAME_BYTES_MAX} bytes: {producer!r}")
         return cls(
             client=ClientOptions.from_options({**options, "streams": "*"}),
             stream=stream,
             partitions=int(partitions),
+            producer=producer,
             wrapped=envelope == "json",
         )
 
@@ -128,6 +138,8 @@ class RowWriter:
         """
         context = cast("TaskContext", TaskContext.get())
         query = context.getLocalProperty(QUERY_PROPERTY) or self._write_id
+        if self._options.producer:
+            query = f"{query}/{self._options.producer}"
         batch = int(context.getLocalProperty(BATCH_PROPERTY) or 0)
         self.push_rows(iterator, query, batch, context.partitionId())
         return WriterCommitMessage()

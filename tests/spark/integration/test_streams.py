@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from nodes import CLIENT, node_config
 from rillnode.node.client import BlockingClient, connect_blocking
@@ -101,6 +101,25 @@ def test_rows_go_through_a_query_from_stream_to_stream(
     assert node.rows("out") == node.rows("in")
     rows = spark.read.format("rillnode").options(**node.options).option("streams", "in").load()
     assert rows.count() == 500
+
+
+@pytest.mark.long
+def test_a_batch_of_a_query_has_several_writes_into_one_stream(
+    spark: SparkSession, node: RunningNode, tmp_path: Path
+) -> None:
+    node.client.stream("in").push_many([b"1", b"2"])
+
+    def write(rows: DataFrame, _: int) -> None:
+        for name in ("low", "high", "high"):  # the last one is the second, run again
+            named = rows.selectExpr(f"concat('{name} ', CAST(data AS STRING)) AS data")
+            writer = named.write.format("rillnode").mode("append").options(**node.options)
+            writer.option("stream", "out").option("producer", name).save()
+
+    rows = spark.readStream.format("rillnode").options(**node.options).option("streams", "in")
+    writer = rows.load().writeStream.foreachBatch(write)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert node.rows("out") == [b"low 1", b"low 2", b"high 1", b"high 2"]
 
 
 @pytest.mark.long

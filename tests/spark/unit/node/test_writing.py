@@ -201,6 +201,7 @@ def test_a_row_that_goes_nowhere_is_an_error(columns: dict[str, list[Any]]) -> N
         (DATA, {"stream": ""}, "`stream`"),
         (DATA, {"partitions": "0"}, "`partitions`"),
         (DATA, {"envelope": "xml"}, "`envelope`"),
+        (DATA, {"producer": "p" * 65}, "`producer`"),
         (DATA, {"sink": "bronze"}, "`sink`"),
         (DATA, {"key_file": ""}, "`key_file`"),
     ],
