@@ -48,7 +48,8 @@ SCALARS: Final[Mapping[str, Any]] = {
 
 _SAME: Final = ({"timestamp", "timestamp_ms"}, {"string", "json"})
 """Kinds that are one type in a table."""
-_UNFIT: Final = re.compile(r"[\x00-\x1f ,;{}()=`?*]")
+# The first of them Delta does not take, nor JSON's decoder the last two.
+_UNFIT: Final = re.compile(r"""[\x00-\x1f ,;{}()=`?*"\\]""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ def unfit_name(name: str) -> str:
     if not name:
         return "is empty: a column needs a name"
     if found := _UNFIT.search(name):
-        return f"has {found[0]!r} in its name, which Delta tables cannot have"
+        return f"has {found[0]!r} in its name, which columns cannot have"
     return ""
 
 

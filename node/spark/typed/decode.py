@@ -31,6 +31,7 @@ from rillnode.node.spark.typed.arrays import (
 )
 from rillnode.node.spark.typed.columns import (
     COLUMNS_MAX,
+    DEPTH_MAX,
     Column,
     Columns,
     attribute,
@@ -417,9 +418,20 @@ def _unknown(
     for name, value in said.items():
         column = known.get(name)
         part = value if column is None else _unknown_in(value, column, (*path, name), wide)
-        if part is not None and part not in ([], {}):
+        if not _is_nothing(part):
             found[name] = part
     return found
+
+
+def _is_nothing(value: Any, depth: int = 1) -> bool:
+    """Whether a value is null or empty, with all that is in it: it tells no kind of column."""
+    if value is None:
+        return True
+    if not isinstance(value, list | dict) or depth >= DEPTH_MAX:
+        return False
+    inner = cast("list[Any] | dict[str, Any]", value)
+    items = inner.values() if isinstance(inner, dict) else inner
+    return all(_is_nothing(one, depth + 1) for one in items)
 
 
 def _unknown_in(

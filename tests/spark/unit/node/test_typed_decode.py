@@ -24,8 +24,14 @@ from rillnode.node.spark.typed.columns import (
     read_columns,
     written_columns,
 )
-from rillnode.node.spark.typed.decode import Lander, Plan
-from rillnode.node.spark.typed.schemas import Schema, SchemaSource, read_json_schema, struct_schema
+from rillnode.node.spark.typed.decode import Found, Lander, Plan
+from rillnode.node.spark.typed.schemas import (
+    Evolve,
+    Schema,
+    SchemaSource,
+    read_json_schema,
+    struct_schema,
+)
 from streamr_samples import make_message
 from typed_samples import COLUMNS, CREATED_AT, NOW, Reading, entries, land, reasons, values
 
@@ -340,6 +346,16 @@ def test_a_json_schema_keeps_its_bounds() -> None:
 
 
 NEW = b'{"id":1,"at":"2026-01-01T12:00:00Z","site":"x","pos":{"lat":1.5},"none":null,"list":[]}'
+
+
+@pytest.mark.parametrize("evolve", ["add", "widen", "freeze", "pause"])
+@pytest.mark.parametrize("new", ["{}", "[null]", "[[]]", '{"a":{}}', '{"a":null,"b":[{}]}'])
+def test_new_fields_with_nothing_in_them_are_ignored(new: str, evolve: Evolve) -> None:
+    items = [f'{{"id":1,"new":{new}}}'.encode(), f'{{"id":2,"list":[{{"new":{new}}}]}}'.encode()]
+    columns = {"id": "int", "list?": [{"x": "int?"}]}
+    landed = land(items, columns, evolve=evolve, rest=evolve == "freeze")
+    assert [row["id"] for row in values(landed)] == [1, 2]
+    assert (landed.found, landed.pause) == (Found(), "")
 
 
 def test_new_fields_are_found_and_wait_for_the_table_to_take_them_in() -> None:

@@ -205,6 +205,16 @@ def test_new_fields_go_into_rest_where_the_schema_is_frozen(lake: Lake) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("evolve", ["add", "widen"])
+@pytest.mark.parametrize("name", ['\\"', "\\\\", "\\n", "a b"])
+def test_a_name_that_no_column_can_have_stops_no_table(lake: Lake, name: str, evolve: str) -> None:
+    lake.push(f'{{"id":1,"{name}":1}}'.encode(), f'{{"id":2,"in":{{"{name}":1}}}}'.encode())
+    lake.push(b'{"id":3}')
+    run(lake.table(columns={"id": "int"}, evolve=evolve))
+    assert [row["id"] for row in lake.rows()] == [3]
+    assert len(lake.rows("t_rejects")) == 2
+
+
 def test_a_table_waits_for_people_where_it_is_told_to(lake: Lake) -> None:
     lake.push(GOOD)
     lake.push(NEW)
