@@ -281,18 +281,20 @@ class Lander:
         if not fields:
             return one
         if self._plan.evolve in ("add", "widen"):
-            if (count := self._would_have(fields)) > COLUMNS_MAX:
+            new = new_columns([fields])
+            if (count := self._would_have(new)) > COLUMNS_MAX:
                 # Some of them would fill the table for nothing: the entry does not fit anyway.
                 text = f"the table would have {count:,} columns, more than the {COLUMNS_MAX:,}"
                 raise _Misfit(f"{_reason(error)}: {text} that it may have") from error
-            if self._plan.settled:
+            # Of lists of this and that, nobody may know what they are columns of.
+            if self._plan.settled or not new:
                 text = f"{_reason(error)}: it could not become a column of the table"
                 raise _Misfit(text) from error
         return _Unsettled(fields, frozenset(), one)
 
-    def _would_have(self, fields: dict[str, Any]) -> int:
-        """How many columns a table would have that took in all fields of an entry."""
-        new, present = new_columns([fields]), sum(one.count() for one in self.columns)
+    def _would_have(self, new: Columns) -> int:
+        """How many columns a table would have that took in all new ones of an entry."""
+        present = sum(one.count() for one in self.columns)
         most = present + sum(one.count() for one in new)
         if most <= COLUMNS_MAX:
             return most

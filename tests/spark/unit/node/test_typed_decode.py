@@ -358,6 +358,12 @@ def test_new_fields_with_nothing_in_them_are_ignored(new: str, evolve: Evolve) -
     assert (landed.found, landed.pause) == (Found(), "")
 
 
+@pytest.mark.parametrize("new", ["[{}, 1]", '[{"a": [{}]}, 1.5]', "[[], 1]", '{"a": [{}, "x"]}'])
+def test_an_entry_with_a_new_field_of_this_and_that_is_never_in_neither_table(new: str) -> None:
+    landed = land([f'{{"id":1,"new":{new}}}'.encode()], {"id": "int"})
+    assert landed.rejects.num_rows or landed.found.columns
+
+
 def test_new_fields_are_found_and_wait_for_the_table_to_take_them_in() -> None:
     landed = land([NEW], COLUMNS)
     assert (landed.rows.num_rows, landed.rejects.num_rows, landed.pause) == (0, 0, "")
