@@ -88,10 +88,8 @@ def test_nothing_is_read_behind_what_has_not_arrived(
     first: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not even where it is the partition's first file."""
-    for at, count in ((0, 4), (4, 2), (6, 4)):
-        path = write(tmp_path, at, count)
-        if at == first:
-            partial = path
+    paths = {at: write(tmp_path, at, count) for at, count in ((0, 4), (4, 2), (6, 4))}
+    partial = paths[first]
     content = partial.read_bytes()
     partial.write_bytes(content[:-1])
     files = client(tmp_path)
@@ -124,7 +122,7 @@ def test_files_that_are_carried_away_meanwhile_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [write(tmp_path, 4 * at, 4) for at in range(3)]
-    real = export._read_head
+    real = export._read_head  # pyright: ignore[reportPrivateUsage]
 
     def late(path: Path) -> object:
         paths[0].unlink(missing_ok=True)
