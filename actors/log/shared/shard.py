@@ -24,6 +24,10 @@ logger = event_logger("rillnode.actors.log")
 REOPEN_SECONDS: Final = 1.0
 """Pause before a view that could not be opened is opened again."""
 
+_LASTING: Final = ("store.foreign", "store.lost", "store.newer")
+"""What ends only when the node is started anew. All else, at servers or disks, may be mended while
+it runs, whatever those who have asked were told of trying again."""
+
 T = TypeVar("T")
 
 
@@ -134,14 +138,17 @@ class Shard:
             await self._put_aside(error)
             self._opening = None
             self.writes.refuse(error)
-            if error.retryable:
-                self._loop.call_later(REOPEN_SECONDS, self._open_again)
+            self._open_later(error)
             raise error from None
         self._told = ""
         self.writes.is_open = True
         self.writes.clear_refusal()
         self._owner.opened(self.number)
         self.writes.pump()
+
+    def _open_later(self, error: StoreError) -> None:
+        if error.retryable or error.code not in _LASTING:
+            self._loop.call_later(REOPEN_SECONDS, self._open_again)
 
     def _open_again(self) -> None:
         if not self._is_closed:
@@ -327,9 +334,7 @@ class Shard:
             self._open_again()
             return
         self._stop(error)
-        if error.code in ("store.differs", "store.failed"):
-            # It is made anew.
-            self._loop.call_later(REOPEN_SECONDS, self._open_again)
+        self._open_later(error)
 
     def _on_health(self, health: StoreHealth) -> None:
         """The view's writer tells that it has failed, or takes frames again."""

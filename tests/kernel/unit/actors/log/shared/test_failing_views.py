@@ -17,6 +17,7 @@ from rillnode.actors.log.shared import applying, following, shard
 from rillnode.actors.log.shared.memory_view import MemoryView, ViewTables
 from rillnode.actors.log.shared.port import unreachable
 from rillnode.actors.log.shared.rocks_view import RocksView
+from rillnode.codecs.errors import StoreError
 from shared_nodes import (
     ANSWER_SECONDS,
     Cluster,
@@ -57,6 +58,32 @@ async def test_an_engine_that_fails_otherwise_than_it_says_costs_what_was_under_
     assert texts[:2] == [b"before", b"meanwhile"]
     assert texts[-1] == b"after"
     assert set(other.completed.values()) == {1}
+
+
+@pytest.mark.parametrize("when", ["while it is open", "while it is opened"])
+@pytest.mark.parametrize("error", ["store.denied", "store.incomplete"])
+async def test_a_shard_takes_writes_again_once_its_servers_are_mended_though_nobody_reads(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: str, when: str
+) -> None:
+    node, other = cluster.node("0"), cluster.node("1")
+    log = await node.stream(name_in(1))
+    await other.fresh(log)
+    if when == "while it is opened":
+        await other.shard(log).rest()
+
+    async def refusing(*_: object) -> None:
+        raise StoreError(error, "planted", retryable=False)
+
+    with monkeypatch.context() as patch:
+        for call in ("read", "span"):
+            patch.setattr(other.log, call, refusing)
+        await node.push(log, b"meanwhile")
+        if when == "while it is opened":
+            await other.push(log, b"x")
+        await until(lambda: other.shard(log).refusal is not None)
+        assert code(await other.push(log, b"x")) == error
+    await asyncio.sleep(shard.REOPEN_SECONDS + 1.0)
+    assert code(await other.push(log, b"after")) == ""
 
 
 class WrongOnce(dict[int, int]):
