@@ -223,7 +223,11 @@ class Following:
                 await self._room.wait()
                 if self.life != life:
                     return
-            self._hand(sequence, data, self._ahead.pop(sequence, None))
+            frame = self._ahead.pop(sequence, None)
+            if frame is not None and frame.data != data:
+                # The servers have said that it stands there.
+                raise lost_frames(self._number, sequence)
+            self._hand(sequence, data, frame)
 
     def _hand(self, sequence: int, data: bytes, frame: Sent | None) -> None:
         """Give a frame to the view. Raises StoreError: a later version has written it."""

@@ -18,6 +18,7 @@ from rillnode.actors.log import (
 from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.shared import following, versions
 from rillnode.actors.log.shared.memory_log import MemoryServers
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.entries import pack_body
 from shared_nodes import (
     Cluster,
@@ -131,6 +132,29 @@ async def test_who_only_reads_is_told_that_the_log_has_lost_frames(
     await until(lambda: reader.shard(log).refusal is not None)
     assert await refused(reader, log) == "store.lost"
     assert code(await other.push(log, b"after")) == ""
+
+
+async def test_a_frame_in_the_place_of_one_that_was_acknowledged_is_not_taken_for_that(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = cluster.nodes(2)
+    log = await one.stream(name_in(1))
+    await other.fresh(log)
+
+    async def unanswered(*_: object) -> None:
+        raise LogLost("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(other.log, "read", unanswered)
+        await one.push(log, b"before")
+        own = other.begin(Append(log=log, count=1, body=pack_body([b"own"])))
+        await until(lambda: bool(other.shard(log).follows._ahead))  # pyright: ignore[reportPrivateUsage]
+        del cluster.servers.shards[1].frames[-2:]
+        third = cluster.node("3")
+        for number in range(3):
+            await third.push(log, b"%d" % number)
+    assert code(await own) == "store.lost"
+    assert b"own" not in await third.texts(log)
 
 
 async def test_a_view_of_another_log_is_left_alone(disks: Cluster) -> None:
