@@ -20,6 +20,7 @@ from urllib.request import urlopen
 
 import msgspec
 
+from rillnode.actors.jetstream.messages import DECODE_ERRORS
 from rillnode.actors.jetstream.options import JetStreamOptions
 from rillnode.actors.log.shared.port import unsynced_error
 from rillnode.codecs.errors import StoreError
@@ -179,7 +180,7 @@ async def _ask(url: str) -> Varz | str:
     """What a server says, or that it says nothing."""
     try:
         return decode_varz(await asyncio.to_thread(_fetch, url))
-    except (OSError, HTTPException, ValueError, msgspec.MsgspecError) as error:
+    except (OSError, HTTPException, *DECODE_ERRORS) as error:
         return f"{url} does not say ({str(error)[:_REASON_MAX]})"
 
 

@@ -41,5 +41,5 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Read a value; None where it is of a form that this version does not know."""
         try:
             return msgspec.json.decode(value, type=cls)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return None

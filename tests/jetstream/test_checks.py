@@ -143,6 +143,16 @@ def test_servers_that_are_too_old_are_refused(
     assert (caught.value.code, caught.value.retryable) == ("store.old", False)
 
 
+def test_a_monitoring_address_that_answers_nonsense_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "_fetch", lambda url: b'{"x": ' + b"[" * 100_000)
+    options = JetStreamOptions(servers=(), monitors=("a",), replicas=1)
+    with pytest.raises(StoreError, match="a does not say") as caught:
+        asyncio.run(check_servers(options, NEW))
+    assert (caught.value.code, caught.value.retryable) == ("store.unsynced", True)
+
+
 def test_any_server_of_the_cluster_that_is_too_old_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

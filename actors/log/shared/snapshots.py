@@ -224,7 +224,7 @@ class Snapshots:
         await self._blobs.get(_manifest(shard, sequence, suffix), path)
         try:
             snapshot = _decoder.decode(path.read_bytes())
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise StoreError("store.corrupt", f"a snapshot cannot be read ({error})") from None
         finally:
             path.unlink()

@@ -235,6 +235,21 @@ async def test_nothing_is_written_before_all_nodes_can_read_it(
     assert [frame[0] for frame in servers.shards[1].frames].count(2) == 1
 
 
+@pytest.mark.parametrize(
+    "value", [b'{"name": "\xff", "identity": "", "address": ""}', b"[" * 100_000]
+)
+async def test_what_a_node_cannot_have_told_of_itself_is_passed_over(
+    cluster: Cluster, value: bytes
+) -> None:
+    one, other = cluster.nodes(2)
+    log = await one.stream(name_in(0))
+    await other.fresh(log)
+    assert code(await one.write(PutRecord(key="nodes/x", value=value))) == ""
+    await one.push(log, b"after")
+    await other.fresh(log)
+    assert await other.texts(log) == [b"after"]
+
+
 async def test_a_damaged_frame_is_passed_over(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
