@@ -7,6 +7,7 @@ log; where neither happens it is sent again, and all but one are void.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from rillnode.actors.log import written_bytes
@@ -356,7 +357,10 @@ class Writing:
                 # It was carried out after all before it, and does not count: nor will another copy.
                 self._give_up(unreachable("frames of this node count no more"))
             elif failure is not None and self._loop.time() - since > options.patience_seconds:
-                await self._known_ended()  # what is there ends by itself
+                # What is there ends by itself, unless what comes before it cannot be read.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(options.patience_seconds):
+                        await self._known_ended()
                 self._give_up(failure)
             await asyncio.sleep(options.retry_seconds)
         self._repairing = None

@@ -26,8 +26,10 @@ from rillnode.actors.log import (
 from rillnode.actors.log.shared import applying
 from rillnode.actors.log.shared.frames import decode_frame
 from rillnode.actors.log.shared.memory_log import ENDS_SECONDS, MemoryLog
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.entries import pack_body
 from shared_nodes import (
+    OPTIONS,
     Cluster,
     Node,
     code,
@@ -122,6 +124,35 @@ async def test_what_waits_is_bounded_and_all_of_it_ends(cluster: Cluster) -> Non
     await until(lambda: node.store.health.writable)
     assert code(await node.push(log, b"after")) == ""
     assert await node.texts(log) == [b"after"]
+
+
+async def test_a_write_behind_what_cannot_be_read_ends_when_the_engine_is_away_for_long(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = cluster.nodes(2)
+    log = await one.stream(name_in(1))
+    await other.fresh(log)
+
+    async def unanswered(*_: object) -> None:
+        raise LogLost("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(other.log, "read", unanswered)
+        await one.push(log, b"before")
+        known = other.begin(Append(log=log, count=1, body=pack_body([b"known"])))
+        await asyncio.sleep(0.05)
+        other.faults.is_cut = True
+        unknown = other.begin(Append(log=log, count=1, body=pack_body([b"unknown"])))
+        await asyncio.sleep(3 * OPTIONS.patience_seconds)
+        assert known.done()
+        assert unknown.done()
+    assert [code(known.result()), code(unknown.result())] == ["store.unreachable"] * 2
+    other.faults.is_cut = False
+    await until(lambda: other.shard(log).refusal is None)
+    assert code(await other.push(log, b"after")) == ""
+    # It has come all the same.
+    await one.fresh(log)
+    assert await one.texts(log) == [b"before", b"known", b"after"]
 
 
 async def test_a_writer_that_was_forgotten_goes_on(
