@@ -126,21 +126,31 @@ class Catalogue:
             self._tell(record, found.record)
 
     async def compare(self, number: int) -> None:
-        """Put into the catalogue the streams of a view that nobody has lived to put there."""
+        """Put into the catalogue what became of a view's streams, where nobody has lived to.
+
+        Both are gone through: the view for streams that were made, the catalogue for removed ones.
+        """
         await asyncio.sleep(LISTING_SECONDS)
-        shards = self._shards
-        shard, page = shards[number], ListStreams(more=True)
+        shards, shard, compared = self._shards, self._shards[number], set[str]()
         try:
-            while page.more and shard.is_ready:
-                after = page.records[-1].name if page.records else ""
-                generation, page = shard.follows.applied, ListStreams(after=after, names_only=True)
-                await shards.ask(number, page)
-                for record in page.records:
-                    listed = FindStream(name=record.name)
-                    await shards.ask(CATALOGUE, listed)
-                    if listed.record != record:
-                        listing = PutListing(name=record.name, record=record, generation=generation)
-                        shards[CATALOGUE].submit(listing)
+            for source, other in ((number, CATALOGUE), (CATALOGUE, number)):
+                page = ListStreams(more=True)
+                while page.more and shard.is_ready:
+                    after = page.records[-1].name if page.records else ""
+                    page = ListStreams(after=after, names_only=True)
+                    generation = shard.follows.applied
+                    await shards.ask(source, page)
+                    for record in page.records:
+                        name = record.name
+                        if name in compared or shards.place.of_stream_id(record.id) != number:
+                            continue
+                        compared.add(name)
+                        found = FindStream(name=name)
+                        await shards.ask(other, found)
+                        if found.record != record:
+                            is_so = record if source == number else found.record
+                            listing = PutListing(name=name, record=is_so, generation=generation)
+                            shards[CATALOGUE].submit(listing)
         except StoreError as error:
             extra = {"shard": number, "code": error.code}
             logger.warning("listings_not_compared", extra=extra)

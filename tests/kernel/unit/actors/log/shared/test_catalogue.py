@@ -183,23 +183,28 @@ async def test_a_listing_of_long_ago_brings_back_no_stream_that_was_removed_sinc
     assert again.record.id in {record.id for record in told}
 
 
+@pytest.mark.parametrize("what", ["made", "removed"])
 async def test_what_became_of_a_stream_is_listed_though_all_who_saw_it_were_closed(
-    disks: Cluster, monkeypatch: pytest.MonkeyPatch
+    disks: Cluster, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(catalogue, "LISTING_SECONDS", 0.2)
     node = disks.node()
-    await node.stream(name_in(0))
+    kept, name = name_in(1), name_in(1, but=[name_in(1)])
+    for other in (name_in(0), kept, *([name] if what == "removed" else [])):
+        await node.stream(other)
     monkeypatch.setattr(node.store.shards[0], "submit", passed_over)
-    node.store.submit(PutStream(record=StreamRecord(name=name_in(1))))
-    # The frame with which its view is opened, and the one that makes the stream.
-    await until(lambda: node.store.shards[1].follows.applied == 2)
+    before = node.store.shards[1].follows.applied
+    write: Any = PutStream(record=StreamRecord(name=name))
+    node.store.submit(RemoveStream(name=name) if what == "removed" else write)
+    await until(lambda: node.store.shards[1].follows.applied > before)
     await node.die()
     node = disks.node(seed=1)
-    assert (await node.read(FindStream(name=name_in(1)))).record is not None
-    names: list[str] = []
+    assert (await node.read(FindStream(name=name))).record is None or what == "made"
+    names = [] if what == "made" else [name]
     async with asyncio.timeout(ANSWER_SECONDS):
-        while name_in(1) not in names:
+        while (name in names) == (what == "removed"):
             names = [record.name for record in (await node.read(ListStreams())).records]
+    assert {name_in(0), kept} <= set(names)
 
 
 async def test_a_listing_that_was_refused_is_written_later(cluster: Cluster) -> None:
