@@ -149,8 +149,8 @@ class Owner(Protocol):
         """
         ...
 
-    def discard(self, shard: int, /) -> None:
-        """Put a view aside, which is not open, so that another one is made."""
+    def discard(self, shard: int, code: str, /) -> None:
+        """Put a view aside, which is not open, so that another one is made; the code says why."""
         ...
 
     def note_loss(self, shard: int, error: StoreError, /) -> None:

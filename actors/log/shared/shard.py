@@ -166,7 +166,7 @@ class Shard:
                 raise
             # Nothing of a view is synced: a power cut may leave files that do not fit together.
             logger.error("shard_not_opened", extra={"shard": self.number, "code": reason.code})
-            await _blocking(partial(owner.discard, self.number))
+            await _blocking(partial(owner.discard, self.number, reason.code))
             await self._show_view()
         # Before a snapshot takes the view's place, and nobody could see it any more.
         await self._check_log(span)
@@ -279,7 +279,7 @@ class Shard:
         """Close the view, and do with it what its error says."""
         await self._drop_view()
         if error.code == "store.differs":
-            await _blocking(partial(self._owner.discard, self.number))
+            await _blocking(partial(self._owner.discard, self.number, error.code))
         elif error.code == "store.lost":
             await _blocking(partial(self._owner.note_loss, self.number, error))
 

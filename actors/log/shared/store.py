@@ -353,10 +353,10 @@ class SharedLogStore:
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:04x}"
 
-    def discard(self, number: int) -> None:
-        """Put a view aside, for who wants to know what was wrong with it."""
+    def discard(self, number: int, code: str) -> None:
+        """Put a view aside, under a name that says why, for who wants to know more of that."""
         path = self._path(number)
-        aside = path.with_suffix(".differs")
+        aside = path.with_suffix(f".{code.removeprefix('store.')}")
         shutil.rmtree(aside, ignore_errors=True)
         if path.exists():
             path.rename(aside)

@@ -130,7 +130,7 @@ async def test_a_view_that_cannot_be_read_is_made_anew(disks: Cluster) -> None:
     await one.push(log, b"meanwhile")
     await other.fresh(log)
     assert await other.texts(log) == await one.texts(log) == [b"before", b"meanwhile"]
-    assert (view.parent / "0001.differs").exists()
+    assert (view.parent / "0001.unreadable").exists()
 
 
 async def test_a_full_disk_at_one_view_holds_up_that_node_alone(
