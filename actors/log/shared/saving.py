@@ -29,6 +29,9 @@ MADE: Final = f"{CLAIM}/made"
 
 _MADE: Final = Struct(">QQ")
 
+_SAMPLE_BYTES: Final = 65_536
+"""Frames behind the newest snapshot by which it is judged how large they are."""
+
 
 class Saving:
     """Makes snapshots of the shards that this node has, and takes others'.
@@ -150,12 +153,21 @@ class Saving:
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
 
     async def opened(self, number: int) -> None:
-        """Learn of the newest snapshot of a shard whose view was opened."""
+        """Learn of the newest snapshot of a shard whose view was opened, and what is behind it."""
         made = GetRecord(key=MADE)
-        with suppress(StoreError):  # it is opened again
+        with suppress(LogLost, StoreError):  # it is opened again
             await self._shards.ask(number, made)
             if made.value is not None:
                 self._note(number, made.value)
+            newest, _ = self._made.get(number, (0, 0))
+            frames = await self._log.read(number, newest, _SAMPLE_BYTES)
+            if frames:
+                # What was carried out before this node was started is taken to be as large.
+                follows = self._shards[number].follows
+                size = sum(len(frame.data) for frame in frames) // len(frames)
+                behind = follows.applied + 1 - frames[0].sequence
+                follows.unsaved_bytes = max(follows.unsaved_bytes, behind * size)
+                self._save_if_due(self._shards[number])
 
     async def look_after(self, shard: Shard) -> None:
         """Make a snapshot where somebody has trimmed the log past the newest: none could begin."""

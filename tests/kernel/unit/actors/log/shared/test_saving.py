@@ -18,9 +18,11 @@ from shared_nodes import (
     snapshots_of,
     until,
     with_cluster,
+    with_disks,
 )
 
 cluster = handed_by(with_cluster)
+disks = handed_by(with_disks)
 
 
 async def test_all_nodes_tell_how_old_the_newest_snapshot_is(cluster: Cluster) -> None:
@@ -49,6 +51,23 @@ async def test_all_nodes_tell_how_old_the_newest_snapshot_is(cluster: Cluster) -
         assert found == sequence
         assert isinstance(age, float)
         assert 3_600.0 <= age < 3_610.0
+
+
+async def test_what_came_before_a_node_was_started_anew_counts_as_well(disks: Cluster) -> None:
+    """Else a log of which little comes between two starts would never be trimmed."""
+    servers = disks.servers
+    log, starts = 0, 0
+    while not servers.shards or not servers.shards[1].trimmed:
+        starts += 1
+        assert starts < 30
+        node = disks.node(snapshot_bytes=2_000, seed=starts)
+        log = log or await node.stream(name_in(1))
+        for _ in range(5):
+            await node.push(log, b"entry")
+        await asyncio.sleep(0.1)
+        await node.close()
+    assert len(snapshots_of(servers)) == 2
+    assert starts > 2
 
 
 @pytest.mark.parametrize("damaged", [False, True])
