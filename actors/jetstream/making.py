@@ -125,6 +125,8 @@ async def found_log(
     """
     first = await stream_info(connection, name_of(prefix, 0))
     if first is None:
+        if absent := await _first_absent(connection, prefix):
+            raise incomplete_error(absent)
         return None, {}
     made = _decoded(name_of(prefix, 0), first.metadata)
     found = {0: first}
@@ -133,6 +135,13 @@ async def found_log(
         if info is not None and info.is_of(made):
             found[shard] = info
     return made, found
+
+
+async def _first_absent(connection: Connection, prefix: str) -> str:
+    """What is wrong where there is no stream of shard 0; empty: there are none at all."""
+    subjects = {"subject": f"{prefix}.log.>"}
+    names = await connection.call("STREAM.NAMES", subjects, _Names)
+    return f"{name_of(prefix, 0)} is missing, while others are there" if names.total else ""
 
 
 class Maker:
@@ -191,10 +200,8 @@ class Maker:
 
     async def _begin(self, shards: int) -> StreamInfo:
         """Make the stream of shard 0, or take that of another who was first."""
-        subjects = {"subject": f"{self._options.prefix}.log.>"}
-        names = await self._connection.call("STREAM.NAMES", subjects, _Names)
-        if names.total:
-            raise _AbsentError(f"{self._name(0)} is missing, while others are there")
+        if absent := await _first_absent(self._connection, self._options.prefix):
+            raise _AbsentError(absent)
         await self._make(0, Opened(os.urandom(IDENTITY_BYTES), shards))
         first = await self._info(0)
         if first is None:
