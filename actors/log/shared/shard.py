@@ -59,6 +59,8 @@ class Shard:
         # Held by who opens the view, or closes it.
         self._door = asyncio.Lock()
         self._opening: asyncio.Task[None] | None = None
+        # One for all who have asked in vain.
+        self._again: asyncio.TimerHandle | None = None
 
     @property
     def view(self) -> View | None:
@@ -147,10 +149,11 @@ class Shard:
         self.writes.pump()
 
     def _open_later(self, error: StoreError) -> None:
-        if error.retryable or error.code not in _LASTING:
-            self._loop.call_later(REOPEN_SECONDS, self._open_again)
+        if self._again is None and (error.retryable or error.code not in _LASTING):
+            self._again = self._loop.call_later(REOPEN_SECONDS, self._open_again)
 
     def _open_again(self) -> None:
+        self._again = None
         if not self._is_closed:
             self.ensure()
 

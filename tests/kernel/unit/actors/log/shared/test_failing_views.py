@@ -86,6 +86,30 @@ async def test_a_shard_takes_writes_again_once_its_servers_are_mended_though_nob
     assert code(await other.push(log, b"after")) == ""
 
 
+async def test_a_view_that_many_have_asked_for_in_vain_is_tried_no_more_often_than_others(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, other = cluster.nodes(2)
+    log = await node.stream(name_in(1))
+    asked = 0
+
+    async def refusing(_: int) -> None:
+        nonlocal asked
+        asked += 1
+        raise StoreError("store.denied", "planted")
+
+    await until(lambda: other.store.shards.is_ready(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(other.log, "span", refusing)
+        for _ in range(50):
+            assert code(await other.read(Read(log=log, index=0))) == "store.denied"
+            await asyncio.sleep(0.01)
+        asked = 0
+        await asyncio.sleep(10 * shard.REOPEN_SECONDS)
+        assert asked <= 10
+    await other.fresh(log)
+
+
 class WrongOnce(dict[int, int]):
     """A view that notes once another decision than it made."""
 
