@@ -169,7 +169,7 @@ class NumberedProducer(Producer):
             if push.producer == self.name and push.log == log
         }
         confirmed = max((n for n, (_, push) in own.items() if push.index is not None), default=-1)
-        last = -1 if producer.last_sequence is None else producer.last_sequence
+        last = _last_of(producer)
         if last < confirmed and self.log_name not in history.lost:
             text = (
                 f"{self.name} in {log[0]}/{log[1]}: {confirmed} was confirmed, the last is {last}"
@@ -187,7 +187,8 @@ class NumberedProducer(Producer):
             if payload not in history.pushes
         }:
             history.pushed(new)
-        while payloads:
+        # What one that was killed has stored, it may not have been told.
+        while payloads := {n: one for n, one in payloads.items() if n > _last_of(producer)}:
             for payload in payloads.values():
                 history.pushes[payload].attempts += 1
             results = await self._push_at_once(producer, payloads)
@@ -198,8 +199,6 @@ class NumberedProducer(Producer):
             if failed:
                 self._note(producer, failed, is_first=next(iter(failed)) == next(iter(results)))
                 await asyncio.sleep(AGAIN_SECONDS)
-            last = -1 if producer.last_sequence is None else producer.last_sequence
-            payloads = {number: one for number, one in payloads.items() if number > last}
 
     async def _push_at_once(
         self, producer: NamedProducer, payloads: Mapping[int, bytes]
@@ -234,6 +233,10 @@ class NumberedProducer(Producer):
                 if self.log_name not in history.lost:
                     history.broken("numbers-lost", f"{self.name} is refused {number}: {error}")
                 raise error  # it is opened once more
+
+
+def _last_of(producer: NamedProducer) -> int:
+    return -1 if producer.last_sequence is None else producer.last_sequence
 
 
 def _cut(numbers: range, most: int) -> Iterator[range]:
