@@ -43,6 +43,7 @@ from rillnode.node.client.work import (
     Job,
     WorkQueue,
 )
+from rillnode.node.iteration import kept
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -224,8 +225,11 @@ class BlockingJob(_Context[Job]):
     extend = blocking(Job.extend)
 
 
-class BlockingWorkQueue(BlockingIteration[BlockingJob]):
+class BlockingWorkQueue:
     """A worker of a queue; see `WorkQueue`: an iterator of jobs, and a context manager.
+
+    Ctrl-C while it waits leaves it as it is; a job that comes at that moment is given out again at
+    once, which costs no attempt.
 
     Attributes:
         name: of the queue.
@@ -233,24 +237,66 @@ class BlockingWorkQueue(BlockingIteration[BlockingJob]):
     """
 
     def __init__(self, queue: WorkQueue, loop: LoopThread) -> None:
-        async def one() -> tuple[BlockingJob]:
-            return (BlockingJob(await anext(queue), loop),)
-
-        super().__init__(loop, one, queue.stop)
         self.name = queue.name
         self.stream = queue.stream
         self._queue = queue
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._queue)
+
+    def __iter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __next__(self) -> BlockingJob:
+        """Wait for the next job; errors as of `WorkQueue`."""
+        try:
+            return self._taken(self._queue.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     def __enter__(self) -> Self:
         """Wait until the node has taken it as a worker; errors as of `WorkQueue`."""
         self._loop.run(self._queue.__aenter__())
         return self
 
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.close()
+
     def next(self, *, timeout: float | None = None) -> BlockingJob:
         """Wait for the next job; errors as of `WorkQueue.next`."""
-        if self._fetching is not None or self._items:
-            return next(self)  # an interrupt has left it
-        return BlockingJob(self._loop.run(self._queue.next(timeout=timeout)), self._loop)
+        return self._taken(partial(self._queue.next, timeout=timeout))
+
+    def close(self) -> None:
+        """Stop, as `WorkQueue.stop` does; the close of its client has done so, too."""
+        try:
+            self._loop.run(self._queue.stop())
+        except TransportError as error:
+            if error.code != "client.closed":
+                raise
+
+    def _taken(self, take: Callable[[], Coroutine[Any, Any, Job]]) -> BlockingJob:
+        async def taken() -> BlockingJob:
+            return BlockingJob(await take(), self._loop)
+
+        taking = Kept(self._loop, taken)
+        try:
+            return taking.wait()
+        except KeyboardInterrupt:
+            taking.drop(_give_back)
+            raise
+
+
+def _give_back(job: BlockingJob) -> None:
+    """Have a job that nobody was given go to a worker at once, as of a task that is cancelled."""
+
+    async def cancelled(job: Job) -> None:
+        async with job:
+            raise asyncio.CancelledError
+
+    kept(cancelled(_parts(job)[1]))
 
 
 class BlockingMailbox(BlockingIteration[Answer]):

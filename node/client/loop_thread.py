@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, run_loop
@@ -122,9 +123,13 @@ class Kept(Generic[T]):
                 raise _closed() from None
             raise
 
-    def drop(self) -> None:
-        """Cancel it: nobody waits for it any more."""
-        self._loop.post(self._cancel)
+    def drop(self, unused: Callable[[T], object] | None = None) -> None:
+        """Cancel it: nobody waits for it any more.
+
+        Args:
+            unused: called on the loop with the result that it has by then.
+        """
+        self._loop.post(partial(self._cancel, unused))
 
     @property
     def is_begun(self) -> bool:
@@ -144,9 +149,14 @@ class Kept(Generic[T]):
         else:
             self._result.set_result(task.result())
 
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    def _cancel(self, unused: Callable[[T], object] | None) -> None:
+        task = self._task
+        if task is None:
+            return
+        if not task.done():
+            task.cancel()
+        elif unused is not None and not (task.cancelled() or task.exception()):
+            unused(task.result())
 
 
 async def _cancel_others() -> None:

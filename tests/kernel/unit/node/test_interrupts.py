@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from rillnode.node.client import blocking, loop_thread
-from rillnode.node.client.blocking import BlockingConsumer, BlockingIteration
+from rillnode.node.client.blocking import BlockingConsumer, BlockingIteration, BlockingWorkQueue
 from rillnode.node.client.loop_thread import LoopThread
 
 FILES = {blocking.__file__, loop_thread.__file__}
@@ -110,6 +110,43 @@ class Source:
         """Nothing."""
 
 
+class Work:
+    """Gives the numbers of a source as jobs; does a `WorkQueue`'s part in it."""
+
+    name, stream = "q", "s"
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.given_back: list[int] = []
+
+    async def __anext__(self) -> "Given":
+        """Wait for the next one."""
+        number = self.given_back.pop() if self.given_back else await self._source.numbers.get()
+        return Given(number, self)
+
+    async def next(self, *, timeout: float | None) -> "Given":
+        """The same."""
+        async with asyncio.timeout(timeout):
+            return await anext(self)
+
+
+class Given:
+    """One number, as a job."""
+
+    attempt = 1
+
+    def __init__(self, number: int, work: Work) -> None:
+        self.entry = number
+        self._work = work
+
+    async def __aenter__(self) -> "Given":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert kind is asyncio.CancelledError
+        self._work.given_back.append(self.entry)
+
+
 @pytest.fixture
 def loop() -> Iterator[LoopThread]:
     made = LoopThread()
@@ -135,8 +172,18 @@ def consuming_many(loop: LoopThread, source: Source) -> Take:
     return lambda: consumer.batch(3)
 
 
+def working(loop: LoopThread, source: Source) -> Take:
+    queue = BlockingWorkQueue(cast(Any, Work(source)), loop)
+    return lambda: [cast(int, next(queue).entry)]
+
+
+def working_in_time(loop: LoopThread, source: Source) -> Take:
+    queue = BlockingWorkQueue(cast(Any, Work(source)), loop)
+    return lambda: [cast(int, queue.next(timeout=10.0).entry)]
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .Kept._result. was never awaited")
-@pytest.mark.parametrize("making", [iterating, consuming, consuming_many])
+@pytest.mark.parametrize("making", [iterating, consuming, consuming_many, working, working_in_time])
 @pytest.mark.parametrize("is_late", [False, True])
 def test_an_interrupt_anywhere_loses_nothing_and_gives_nothing_twice(
     loop: LoopThread, making: Callable[[LoopThread, Source], Take], is_late: bool
