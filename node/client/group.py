@@ -179,7 +179,7 @@ class Membership:
         joined = self._joined is not None and self._joined.done()
         if error.code in _ANEW:
             self.join_anew(max(AGAIN_SECONDS, error.retry_seconds))
-        elif joined and error.retryable:
+        elif joined and error.retryable and not isinstance(error, TransportError):
             self.join_anew(RETRY_SECONDS)
         elif joined:
             self._owner.failed(error)
@@ -284,10 +284,6 @@ class Sharing(Reading):
         self._consumers.add(self._finish)
         await self._membership.join()
         self._saving.every(self._save_seconds, self._follow_ends)
-
-    def stop(self) -> None:
-        """Bring nothing more; what the member has it keeps until it is closed."""
-        self._follower.close()
 
     async def fetch(self) -> list[Entry]:
         """Wait for the next entries of a partition, and first for a lease that is over."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from rillnode.actors.core.threads import SYSTEM_THREADS, run_loop
 from rillnode.codecs.errors import TransportError
+from rillnode.node.client.session import closed_error
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ class LoopThread:
         """
         with self._lock:
             if self._stopped:
-                raise _closed()
+                raise closed_error()
             self._loop.call_soon_threadsafe(work)
 
     def post(self, work: Callable[[], object]) -> None:
@@ -120,7 +121,7 @@ class Kept(Generic[T]):
             return self._result.result(timeout)
         except CancelledError:
             if self._loop.is_stopped:
-                raise _closed() from None
+                raise closed_error() from None
             raise
 
     def drop(self, unused: Callable[[T], object] | None = None) -> None:
@@ -164,7 +165,3 @@ async def _cancel_others() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-
-
-def _closed() -> TransportError:
-    return TransportError("client.closed", "the client is closed")

@@ -10,7 +10,7 @@ from rillnode.codecs import native
 from rillnode.codecs.entries import Entry
 from rillnode.codecs.errors import RillnodeError, StreamRemoved
 from rillnode.node.client.consumer import Ledger, Saving, behind
-from rillnode.node.client.session import Session
+from rillnode.node.client.session import Session, closed_error
 from rillnode.node.client.subscription import Follower
 from rillnode.node.iteration import kept
 
@@ -98,6 +98,12 @@ class Reading(Opened):
                 self._lose(partition)
             raise
 
+    def stop(self) -> None:
+        """End all subscriptions; what it has of the stream it keeps until it is closed."""
+        if self._opening is not None:
+            self._opening.cancel()
+        self._follower.close()
+
     async def close(self) -> None:
         """End all subscriptions, save the positions, and let others have what this one had."""
         await super().close()
@@ -112,6 +118,8 @@ class Reading(Opened):
             await self._leave()
             # Not before: a client that is closed meanwhile has to save them too.
             self._consumers.discard(self._finish)
+            # Of its client's end nothing else may tell who reads: perhaps it follows nothing yet.
+            self._follower.fail(closed_error())
 
     @property
     def ready(self) -> bool:

@@ -228,7 +228,7 @@ class Session:
                 self._closing = True
                 await self._answered(timeout_seconds)
         finally:
-            self._close()
+            self.give_up()
 
     async def _answered(self, seconds: float) -> None:
         idle = self._idle = asyncio.Event()
@@ -242,10 +242,11 @@ class Session:
             open_count = len(self.open_requests)
             logger.warning("closed_with_requests_open", extra={"requests": open_count})
 
-    def _close(self) -> None:
+    def give_up(self) -> None:
+        """End at once: what is open fails."""
         if self._reconnecting is not None:
             self._reconnecting.cancel()
-        self._fail(TransportError("client.closed", "the client is closed"))
+        self._fail(closed_error())
         if self._link is not None:
             self._link.close("the client is done")
 
@@ -640,6 +641,11 @@ class Session:
         self.messages.fail(error)
         for subscriber in subscribers.values():
             subscriber.failed(error)
+
+
+def closed_error() -> TransportError:
+    """What is raised where a client has come to its end."""
+    return TransportError("client.closed", "the client is closed")
 
 
 def unexpected_answer() -> RequestError:

@@ -747,12 +747,6 @@ class _Consuming(Reading):
         self._partitions = partitions
         self._begin = begin
 
-    def stop(self) -> None:
-        """End all subscriptions."""
-        if self._opening is not None:
-            self._opening.cancel()
-        self._follower.close()
-
     async def _open(self) -> None:
         self._consumers.add(self._finish)
         await self._single.join()

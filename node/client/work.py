@@ -134,6 +134,10 @@ class QueueInfo(msgspec.Struct, frozen=True):
     with_workers: list[QueueWorker]
 
 
+def _stopped() -> RequestError:
+    return RequestError("queue.stopped", "This worker was stopped: open the queue again")
+
+
 def late_error(place: Place) -> RequestError:
     """The answer to a word on a job that is the worker's no more."""
     partition, index, attempt = place
@@ -684,6 +688,7 @@ class WorkQueue:
             QueueError: `queue.name`, the name is a consumer's of this stream, or too long;
                 `queue.limit`, a number that cannot be; `queue.order`, the queue keeps the order of
                 keys and this asks for none, or the other way, and entries of it are open.
+            QueueStopped: `queue.stopped`, it was stopped meanwhile.
             StreamUnknown: `stream.unknown`.
             TransportError: the node has not answered in time.
         """
@@ -692,6 +697,8 @@ class WorkQueue:
         try:
             async with asyncio.timeout(JOIN_SECONDS):
                 while not worker.joined:
+                    if worker.stopping is not None:
+                        raise _stopped()
                     await worker.change()
         except TimeoutError:
             await self.stop()

@@ -16,9 +16,16 @@ from coroutines import handed_by
 from forked import PIPE, Forked
 from nodes import CLIENT, connect_to, node_config
 from rillnode.codecs.entries import Entry
-from rillnode.codecs.errors import ConsumerError, GroupError, QueueError, RequestError
+from rillnode.codecs.errors import (
+    ConsumerError,
+    GroupError,
+    QueueError,
+    RequestError,
+    RillnodeError,
+    TransportError,
+)
 from rillnode.codecs.group_address import group_address
-from rillnode.node.client import Client, Consumer, connect_blocking
+from rillnode.node.client import Client, Consumer, connect, connect_blocking
 from rillnode.node.client.client import GroupMember
 from rillnode.node.client.group import Sharing
 from rillnode.node.keys.files import write_key
@@ -292,6 +299,50 @@ async def test_a_cut_link_is_waited_for_and_then_not(node: Node, client: Client)
             await until(lambda: near.partitions == (0, 1))
             # What it had in hand was not acknowledged: it comes to the other one.
             assert (await near.next(timeout=5.0)).data == b"1"
+
+
+@pytest.mark.parametrize("ends", ["close", "link"])
+async def test_who_waits_without_a_partition_is_told_of_the_clients_end(
+    node: Node, client: Client, ends: str
+) -> None:
+    async with Proxy(node.addresses()["noise"]) as proxy:
+        url = f"noise://{proxy.address}"
+        other = await connect(url, identity=CLIENT, node_identity=node.identity, reconnect=False)
+        async with (await client.stream("s")).consumer("g", group=True) as busy:
+            await spread(busy, of=1)
+            idle = (await other.stream("s")).consumer("g", group=True)
+            async with idle:
+                waiting = asyncio.ensure_future(anext(idle))
+                await asyncio.sleep(0.1)
+                assert not idle.partitions
+                if ends == "close":
+                    await other.close()
+                else:
+                    proxy.cut()
+                with pytest.raises(TransportError) as caught:
+                    await asyncio.wait_for(waiting, 5.0)
+                assert caught.value.code == ("client.closed" if ends == "close" else "link.closed")
+        await other.close()
+
+
+@pytest.mark.parametrize("group", [True, False])
+@pytest.mark.parametrize("ends", ["close", "stop"])
+async def test_who_waits_to_join_is_told_of_the_end(node: Node, group: bool, ends: str) -> None:
+    async with Proxy(node.addresses()["noise"]) as proxy:
+        client = await connect_to(node, through=proxy.address)
+        consumer = (await client.stream("s")).consumer("c", group=group)
+        await proxy.take_away()
+        await until(lambda: not client.connected)
+        waiting = asyncio.ensure_future(consumer.next())
+        await asyncio.sleep(0.1)
+        if ends == "close":
+            await client.close(timeout_seconds=0.1)
+        else:
+            consumer.stop()
+        with pytest.raises(RillnodeError) as caught:
+            await asyncio.wait_for(waiting, 5.0)
+        assert caught.value.code == ("client.closed" if ends == "close" else "consumer.stopped")
+        await client.close(timeout_seconds=0.1)
 
 
 async def test_a_killed_members_partitions_move(node: Node, client: Client, tmp_path: Path) -> None:

@@ -252,6 +252,22 @@ def test_a_removed_stream_ends_the_work(tmp_path: Path, caplog: pytest.LogCaptur
     assert "bad_delivery" not in caplog.text  # nobody waits for what is taken out of the store
 
 
+async def test_who_waits_to_be_a_worker_is_told_of_the_clients_end(tmp_path: Path) -> None:
+    async with (
+        Node(node_config(tmp_path)) as node,
+        Proxy(node.addresses()["noise"]) as proxy,
+        asyncio.timeout(30.0),
+    ):
+        client = await connect_to(node, through=proxy.address)
+        queue = (await client.stream("jobs")).work("q")
+        await proxy.take_away()
+        entering = asyncio.ensure_future(queue.__aenter__())
+        await asyncio.sleep(0.1)
+        await client.close(timeout_seconds=0.1)
+        with pytest.raises(QueueStopped):
+            await entering
+
+
 @pytest.mark.parametrize("code", ["queue.revoked", "stream.removed", "link.closed"])
 async def test_a_worker_that_has_failed_for_good_keeps_no_job_and_nobody_waiting(
     tmp_path: Path, code: str
