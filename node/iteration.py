@@ -3,7 +3,7 @@
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from rillnode.codecs.errors import RillnodeError
@@ -162,6 +162,13 @@ class Steps(Generic[Item]):
 def iterate(groups: AsyncGenerator[Sequence[Item]]) -> Iteration[Item]:
     """Make an iteration of an async generator of groups of items."""
     return Iteration(Steps(groups))
+
+
+async def each(*works: Awaitable[object]) -> None:
+    """Do all, beside each other; then raise what the first of those has raised that have failed."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def kept(work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:

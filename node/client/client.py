@@ -42,7 +42,7 @@ from rillnode.node.client.stream import Stream, StreamInfo, describe
 from rillnode.node.client.typed import EntryCodec, TypedStream
 from rillnode.node.client.work import QueueInfo
 from rillnode.node.contexts import Context, find
-from rillnode.node.iteration import Iteration, iterate
+from rillnode.node.iteration import Iteration, each, iterate
 from rillnode.node.keys.files import read_key
 from rillnode.transports.clock import SystemClock
 from rillnode.transports.links import LinkEvents
@@ -189,21 +189,26 @@ class Client(Correspondent):
         Cancelled, it ends the link at once.
 
         Args:
-            timeout_seconds: how long to wait for what is unconfirmed, as where the node is away.
+            timeout_seconds: how long to wait for the node, as where it is away: then what is
+                unconfirmed fails, and what was processed since positions were saved comes again.
+
+        Raises:
+            RillnodeError: a position could not be saved; the client is closed all the same.
         """
         arguments.seconds("timeout_seconds", timeout_seconds)
+        session, loop = self._session, asyncio.get_running_loop()
+        until = loop.time() + timeout_seconds
+        giving_up = loop.call_at(until, session.give_up)
         try:
-            for service in tuple(self._services):
-                await service.stop()
-            for part in tuple(self._session.to_close):
-                await part.close()
+            await each(*[service.stop() for service in self._services])
+            await each(*[part.close() for part in session.to_close])
         except asyncio.CancelledError:
-            timeout_seconds = 0.0
+            until = loop.time()
             raise
         finally:
-            await self._session.close(timeout_seconds=timeout_seconds)
-        for part in tuple(self._parts):
-            await part.close()
+            giving_up.cancel()
+            await session.close(timeout_seconds=max(0.0, until - loop.time()))
+            await each(*[part.close() for part in self._parts])
 
     @overload
     async def stream(self, name: str | None = None, *, partitions: int = 1) -> Stream: ...

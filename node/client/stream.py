@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Literal, NamedTuple
-from weakref import WeakSet
 
 from rillnode.actors.core.queues.names import queue_address
 from rillnode.actors.log import INDEX_MAX, Retention
@@ -45,7 +44,7 @@ from rillnode.node.client.work import (
     WorkQueue,
     work_queue,
 )
-from rillnode.node.iteration import Iteration
+from rillnode.node.iteration import Iteration, each
 
 Start = int | Literal["start", "end"] | Time
 """Where reading begins: an index, the first entry kept, the end, or a time (`Stream.index_at`)."""
@@ -129,7 +128,7 @@ class Stream:
     # An application may have very many, most of which are only pushed to: they are made of as few
     # objects as possible, all of which the garbage collector looks at again and again.
     __slots__ = (
-        "__weakref__", "_addresses", "_consumers", "_first_producer", "_producers", "_queues",
+        "__weakref__", "_addresses", "_consumers", "_first_producer", "_producers",
         "_session", "created_at", "name", "partitions",
     )  # fmt: skip
 
@@ -143,7 +142,6 @@ class Stream:
         # Of each there was none yet.
         self._producers: dict[int, Producer] | None = None  # of the other partitions
         self._consumers: set[Callable[[], Awaitable[None]]] | None = None
-        self._queues: WeakSet[WorkQueue] | None = None
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}, partitions {self.partitions}>"
@@ -510,7 +508,7 @@ class Stream:
         Raises:
             QueueError: `queue.limit`, a number that cannot be; others as it is entered.
         """
-        worker = work_queue(
+        return work_queue(
             self._session,
             queue_address(self.name, arguments.text("queue", queue)),
             name=queue,
@@ -522,18 +520,10 @@ class Stream:
             queue_in_flight=queue_in_flight,
             by_key=by_key,
         )
-        if self._queues is None:
-            self._queues = WeakSet()
-            self._session.to_close.add(self)
-        self._queues.add(worker)
-        return worker
 
     async def close(self) -> None:
-        """Stop workers, save the positions of consumers that are still open, leave their groups."""
-        for queue in tuple(self._queues or ()):
-            await queue.stop()
-        for finish in list(self._consumers or ()):
-            await finish()
+        """Save the positions of consumers that are still open, and leave their groups."""
+        await each(*[finish() for finish in self._consumers or ()])
 
     def _following(
         self, start: Start, partitions: Sequence[int] | None, where: str

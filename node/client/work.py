@@ -389,6 +389,7 @@ class _Worker:
         self._looking: asyncio.TimerHandle | None = None
         self.stopping: asyncio.Task[None] | None = None
         self._leaving: asyncio.Future[None] | None = None
+        session.to_close.add(self)
 
     @property
     def open_count(self) -> int:
@@ -400,7 +401,7 @@ class _Worker:
         if not self._id and self._error is None and self.stopping is None:
             self._subscribe()
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """Take no more jobs; those that were not answered are given to others."""
         if self.stopping is None:
             self._wake.set()
@@ -747,14 +748,12 @@ class WorkQueue:
             async with asyncio.timeout(arguments.timeout("timeout", timeout)):
                 return await anext(self)
         except StopAsyncIteration:
-            raise RequestError(
-                "queue.stopped", "This worker was stopped: open the queue again"
-            ) from None
+            raise _stopped() from None
 
     async def stop(self) -> None:
         """Take no more jobs; those that were not answered are given to others."""
         self._dropped.detach()
-        await self._worker.stop()
+        await self._worker.close()
 
 
 def _stop_dropped(loop: asyncio.AbstractEventLoop, worker: _Worker) -> None:
@@ -765,7 +764,7 @@ def _stop_dropped(loop: asyncio.AbstractEventLoop, worker: _Worker) -> None:
 
 def _stop_later(worker: _Worker) -> None:
     if worker.stopping is None:
-        kept(worker.stop())
+        kept(worker.close())
 
 
 def work_queue(

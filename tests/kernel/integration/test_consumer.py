@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from forked import PIPE, Forked
 from nodes import CLIENT, connect_to, node_config
@@ -20,8 +21,8 @@ from rillnode import (
     Entry,
     connect,
 )
-from rillnode.codecs.errors import RequestError
-from rillnode.node.client import Client, connect_blocking
+from rillnode.codecs.errors import RequestError, TransportError
+from rillnode.node.client import Client, Consumer, connect_blocking
 from rillnode.node.runtime import Node
 from rillnode.node.testing.contract.base import until
 from rillnode.node.testing.contract.proxy import Proxy
@@ -171,6 +172,41 @@ def test_a_node_that_is_killed_is_waited_for(tmp_path: Path) -> None:
             child.wait()
 
     asyncio.run(test())
+
+
+async def test_a_client_is_closed_in_its_time_though_the_node_is_away(tmp_path: Path) -> None:
+    async with running(tmp_path) as (node, _), Proxy(node.addresses()["noise"]) as proxy:
+        client = await connect_to(node, through=proxy.address)
+        stream = await client.stream("s")
+        await stream.push_many([b"x"] * 4)
+        consumers = [
+            stream.consumer(name, ack="explicit", save_seconds=SECONDS) for name in ("a", "b")
+        ]
+        for consumer in consumers:
+            consumer.ack(await consumer.next())
+        await proxy.take_away()
+        await until(lambda: not client.connected)
+        async with asyncio.timeout(10.0):
+            with pytest.raises(TransportError):
+                await client.close(timeout_seconds=0.2)
+
+
+async def test_a_position_that_is_refused_keeps_no_other_from_being_saved(tmp_path: Path) -> None:
+    async with running(tmp_path) as (node, _):
+        client = await connect_to(node)
+        kept, lost = ("k1", "k2", "k3"), ("l1", "l2", "l3")
+        consumers: list[Consumer[Entry]] = []
+        for name in (*lost, *kept):
+            stream = await client.stream(name)
+            await stream.push_many([b"x"] * 4)
+            consumers.append(stream.consumer("c", ack="explicit", save_seconds=SECONDS))
+            consumers[-1].ack(await consumers[-1].next())
+        left = tuple(replace(table, streams="k*") for table in node.config.grants)
+        node.reload(replace(node.config, grants=left))
+        with pytest.raises(RequestError):
+            await client.close()
+        saved = {one.stream: one.index for one in await node.client.indexes()}
+        assert saved == dict.fromkeys(kept, 1)
 
 
 async def test_a_pusher_stores_all_and_raises_what_is_refused(tmp_path: Path) -> None:
