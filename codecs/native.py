@@ -269,19 +269,29 @@ class WatchStreamsRequest(Struct):
 
 
 class TrimRequest(Struct):
-    """Drop a partition's entries below `before`."""
+    """Drop a partition's entries below `before`.
+
+    Attributes:
+        created_at: as of ReadRequest.
+    """
 
     request_id: UInt
     name: str
     partition: UInt
     before: UInt
+    created_at: UInt = 0
 
 
 class RemoveRequest(Struct):
-    """Remove a stream with everything in it."""
+    """Remove a stream with everything in it.
+
+    Attributes:
+        created_at: as of ReadRequest.
+    """
 
     request_id: UInt
     name: str
+    created_at: UInt = 0
 
 
 class LoadIndexRequest(Struct):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -15,7 +16,13 @@ import msgspec
 
 from rillnode.actors.core.queues.names import queue_address
 from rillnode.codecs import arguments, native
-from rillnode.codecs.errors import ConfigError, HandshakeError, RequestError, StreamError
+from rillnode.codecs.errors import (
+    ConfigError,
+    HandshakeError,
+    RequestError,
+    StreamError,
+    StreamRemoved,
+)
 from rillnode.codecs.keys import Identity
 from rillnode.codecs.limits import OPENS_MAX, PARTITIONS_MAX
 from rillnode.codecs.noise.cipher import Suite
@@ -342,8 +349,16 @@ class Client(Correspondent):
         return Following(self._session, pattern, start)
 
     async def trim(self, name: str, *, partition: int = 0, before: int) -> int:
-        """Drop a partition's entries below `before`; return the first index still kept."""
-        request = native.TrimRequest(self._session.next_id(), name, partition, before)
+        """Drop a partition's entries below `before`; return the first index still kept.
+
+        Raises:
+            RequestError: `stream.unknown`, it is not there or this client may not administer it;
+                `stream.partition`, there is none of the number.
+            StreamRemoved: `stream.removed`, it was removed meanwhile.
+        """
+        # Asked again over another link, it must not be done to a later stream of the name.
+        created_at = (await describe(self._session, name)).created_at
+        request = native.TrimRequest(self._session.next_id(), name, partition, before, created_at)
         response = await self._session.request(b"stream", request, native.PositionResponse)
         return response.index
 
@@ -356,8 +371,11 @@ class Client(Correspondent):
         Raises:
             RequestError: `stream.unknown`, it is not there or this client may not administer it.
         """
-        request = native.RemoveRequest(self._session.next_id(), name)
-        await self._session.request(b"stream", request, native.DoneResponse)
+        # As for `trim`.
+        created_at = (await describe(self._session, name)).created_at
+        request = native.RemoveRequest(self._session.next_id(), name, created_at)
+        with suppress(StreamRemoved):  # by an attempt of before, of which this has not heard
+            await self._session.request(b"stream", request, native.DoneResponse)
 
     async def queues(self, stream: str = "") -> list[tuple[str, str]]:
         """All work queues that this client may pull the streams of: stream and queue."""

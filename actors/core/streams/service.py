@@ -34,7 +34,13 @@ from rillnode.actors.core.streams.rules import StreamRules
 from rillnode.actors.core.streams.watching import StreamWatchActor, check_pattern
 from rillnode.actors.engine.system import Cell
 from rillnode.actors.engine.worker import Worker
-from rillnode.actors.log import ListStreams, Retention, StoreHealth, StreamRecord
+from rillnode.actors.log import (
+    ListStreams,
+    Retention,
+    StoreHealth,
+    StreamRecord,
+    removed_error,
+)
 from rillnode.actors.log.waiting import read
 from rillnode.codecs import native
 from rillnode.codecs.errors import CodecError, RequestError, RillnodeError
@@ -119,14 +125,14 @@ class StreamService(Worker):
                 self._admit(ask, name, None, "pull")
                 async with self._records.of(name) as stream:
                     ask.describe(name, await stream.change(partial(_there, name)))
-            case native.TrimRequest(name=name, partition=partition, before=before):
+            case native.TrimRequest(name=name, partition=partition, before=before) as trim:
                 self._admit(ask, name, "admin", "admin")
                 async with self._records.of(name) as stream:
-                    first = await self._trim(name, stream, partition, before)
+                    first = await self._trim(name, stream, partition, before, trim.created_at)
                 ask.reply(native.encode(native.PositionResponse(ask.request.request_id, first)))
-            case native.RemoveRequest(name=name):
+            case native.RemoveRequest(name=name, created_at=created_at):
                 self._admit(ask, name, "admin", "admin")
-                await self._remove(ask, name)
+                await self._remove(ask, name, created_at)
             case stream_admin.AdminRequest(command=command):
                 self._admit(ask, command.stream_name, "admin", "admin")
                 await self._administer(ask, command)
@@ -196,9 +202,9 @@ class StreamService(Worker):
         response = native.OpenManyResponse(ask.request.request_id, page.items, failures)
         ask.reply(native.encode(response))
 
-    async def _remove(self, ask: _Ask, name: str) -> None:
+    async def _remove(self, ask: _Ask, name: str, created_at: int = 0) -> None:
         async with self._records.of(name) as stream:
-            await stream.change(partial(_gone, name))
+            await stream.change(partial(_gone, name, created_at))
             logger.info("stream_removed", extra={"stream": name, "by": ask.origin.principal})
             ask.reply(removal_done(ask.request))
 
@@ -218,8 +224,11 @@ class StreamService(Worker):
                 await self._trim(name, stream, command.partition, command.before)
             ask.describe(name, await stream.change(wanted))
 
-    async def _trim(self, name: str, stream: Named, partition: int, before: int) -> int:
-        record = _there(name, (await stream.change(partial(_there, name))).record)
+    async def _trim(
+        self, name: str, stream: Named, partition: int, before: int, created_at: int = 0
+    ) -> int:
+        found = await stream.change(partial(_meant, name, created_at))
+        record = _there(name, found.record)
         if partition >= record.partitions:
             raise RequestError("stream.partition", "The stream has no such partition")
         return await stream.trim(record, partition, before)
@@ -345,8 +354,20 @@ def _there(name: str, record: StreamRecord | None) -> StreamRecord:
     return record
 
 
-def _gone(name: str, record: StreamRecord | None) -> None:
-    _there(name, record)
+def _meant(name: str, created_at: int, record: StreamRecord | None) -> StreamRecord:
+    """The stream of a name that was created then; 0: whichever has it now.
+
+    Raises:
+        RequestError: `stream.unknown`.
+        StoreError: `stream.removed`.
+    """
+    if created_at and (record is None or record.created_at != created_at):
+        raise removed_error(0 if record is None else record.id)
+    return _there(name, record)
+
+
+def _gone(name: str, created_at: int, record: StreamRecord | None) -> None:
+    _meant(name, created_at, record)
 
 
 def _retained(name: str, retention: Retention, record: StreamRecord | None) -> StreamRecord:

@@ -14,8 +14,10 @@ import pytest
 from coroutines import handed_by
 from nodes import CLIENT, connect_to, node_config
 from ockam_peer import OckamPeer
-from rillnode import BlockingStream, Stream, StreamUnknown, connect_blocking
+from rillnode import BlockingStream, Stream, StreamRemoved, StreamUnknown, connect_blocking
+from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
+from rillnode.codecs.routing.routes import Route
 from rillnode.codecs.routing.stream import (
     CreatePartitionedRequest,
     CreatePartitionedResponse,
@@ -44,6 +46,7 @@ from rillnode.codecs.routing.stream_admin import (
 from rillnode.node.config import Config, GrantTable, QuotaTable, StreamTable
 from rillnode.node.keys.files import write_key
 from rillnode.node.runtime import Node
+from rillnode.node.testing.contract.proxy import Proxy
 
 
 def run(config: Config, talk: Callable[[Node], Awaitable[None]]) -> None:
@@ -91,6 +94,43 @@ def test_a_removed_stream_stays_removed_and_a_later_one_is_another(tmp_path: Pat
     config = node_config(tmp_path)
     run(config, before)
     run(config, after)
+
+
+@pytest.mark.parametrize("verb", ["remove", "trim"])
+async def test_what_is_asked_again_is_not_done_to_a_later_stream(node: Node, verb: str) -> None:
+    """As where a link is lost before the answer has come, and another one makes the stream anew."""
+    async with (
+        Proxy(node.addresses()["noise"]) as proxy,
+        await connect_to(node) as other,
+        await connect_to(node, through=proxy.address) as client,
+    ):
+        await (await client.stream("s")).push_many([b"before"] * 5)
+        session = client._session  # pyright: ignore[reportPrivateUsage]
+        received, answered = session._received, asyncio.Event()  # pyright: ignore[reportPrivateUsage]
+
+        def lost(response: native.Response, route: Route) -> None:
+            if isinstance(response, native.DoneResponse | native.PositionResponse):
+                answered.set()
+            else:
+                received(response, route)
+
+        session._received = lost  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+        asked = client.remove("s") if verb == "remove" else client.trim("s", before=4)
+        asking = asyncio.ensure_future(asked)
+        await answered.wait()
+        await proxy.take_away()
+        if verb == "trim":
+            await other.remove("s")
+        later = await other.stream("s")
+        await later.push_many([b"later"] * 5)
+        session._received = received  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+        await proxy.bring_back()
+        if verb == "remove":
+            await asking  # it is what was asked for
+        else:
+            with pytest.raises(StreamRemoved):
+                await asking
+        assert [entry.data for entry in await later.pull()] == [b"later"] * 5
 
 
 async def test_a_consumer_of_a_removed_stream_saves_no_position(node: Node) -> None:
