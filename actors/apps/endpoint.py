@@ -205,6 +205,7 @@ class Endpoint:
         grants: those that end with it.
         starting: settled when its first instance has started, or could not.
         closing: it takes nothing new.
+        ending: has its actor end, once somebody has asked for that.
         reason: why it ends, where that is known before.
         error: what it has failed with, last.
         ended: how it has ended.
@@ -223,6 +224,7 @@ class Endpoint:
     grants: "Sequence[Grant]" = ()
     starting: "asyncio.Future[None] | None" = None
     closing: bool = False
+    ending: "asyncio.Task[None] | None" = None
     reason: Reason | None = None
     error: BaseException | None = None
     ended: Ended | None = None
@@ -313,7 +315,7 @@ class ActorRef:
         """Have it work off what waits, then end, its children first; it takes nothing new.
 
         After `timeout_seconds` what it is still at is cancelled. An actor that stops itself does
-        not wait for its end here.
+        not wait for its end here. Cancelled, it ends all the same.
         """
         await self._endpoint.houses.stop(self._endpoint, timeout_seconds, "stopped")
 

@@ -285,6 +285,32 @@ async def test_children_end_before_their_parent_and_with_its_instance(site: Site
     assert site.core.router.lookup(b"p/child") is None
 
 
+async def test_a_stop_that_is_cancelled_ends_the_actor_all_the_same(site: Site) -> None:
+    notes: list[Any] = []
+    goes_on = asyncio.Event()
+
+    class Slow(Parent):
+        async def started(self, ctx: Context) -> None:
+            self.child = await ctx.spawn(busy, name="child")
+
+    async def busy(message: Message, ctx: Context) -> bytes:
+        await goes_on.wait()
+        return b"done"
+
+    ref = await site.spawn(Slow, notes, address="p")
+    asking = asyncio.ensure_future(
+        site.hosting.ask(None, "p/child", b"", None, 10.0, waiting=False)
+    )
+    await site.core.settle()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(ref.stop(), 0.01)
+    goes_on.set()
+    assert (await asking).payload == b"done"
+    async with asyncio.timeout(5.0):
+        assert (await ref.wait()).reason == "stopped"
+    assert (await (await site.spawn(echo, address="p")).ask(b"x")).payload == b"x"
+
+
 async def test_who_watches_is_told_once_and_also_late(site: Site) -> None:
     class Watcher(Actor):
         def __init__(self, watched: ActorRef, notes: list[Any]) -> None:
