@@ -51,12 +51,14 @@ class Found:
         places: of their entries, with what stands for their keys.
         gone: letters whose entries the stream does not keep any more.
         next_index: in the stream of dead letters, behind those that were looked at.
+        made_at: when that stream was created; 0: there is none.
         left: letters behind that.
     """
 
     places: list[tuple[Place, int]] = field(default_factory=list[tuple[Place, int]])
     gone: int = 0
     next_index: int = 0
+    made_at: int = 0
     left: int = 0
 
 
@@ -212,11 +214,13 @@ class DeadLetters:
 
     async def _find(self, state: QueueState, request: native.TakeBackRequest) -> Found:
         """The next letters of this queue that were not given again."""
-        found = Found(next_index=state.taken_back)
         find = FindStream(name=self._name)
         await read(self._queue.shared.store, find)
         if find.record is None:
-            return found
+            return Found()
+        made_at = find.record.created_at
+        is_same = state.letters_at in (0, made_at)
+        found = Found(next_index=state.taken_back if is_same else 0, made_at=made_at)
         end = find.extents[0].next_index
         log = log_id(find.record.id, 0)
         entries_max = min(request.entries_max, OPEN_MAX - state.open_count)
@@ -224,7 +228,7 @@ class DeadLetters:
             text = f"A queue has at most {OPEN_MAX:,} open entries: settle some first"
             raise RequestError("queue.full", text)
         operation = Read(
-            log=log, index=state.taken_back, entries_max=entries_max, bytes_max=TAKEN_BACK_BYTES
+            log=log, index=found.next_index, entries_max=entries_max, bytes_max=TAKEN_BACK_BYTES
         )
         await read(self._queue.shared.store, operation)
         found.next_index = min(max(found.next_index, operation.extent.first_index), end)
@@ -269,6 +273,7 @@ def take_back(
     if isinstance(letters, RequestError):
         return letters
     taken = sum(state.take_back(place, key) for place, key in letters.places)
-    if letters.next_index > state.taken_back:
-        state.taken_back, state.changed = letters.next_index, True
+    if letters.made_at != state.letters_at or letters.next_index > state.taken_back:
+        state.letters_at, state.taken_back = letters.made_at, letters.next_index
+        state.changed = True
     return native.TakenBackResponse(request.request_id, taken, letters.gone, letters.left)

@@ -131,6 +131,7 @@ class _Stored(msgspec.Struct, array_like=True):
     dead: int
     trimmed: int
     taken_back: int
+    letters_at: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -154,6 +155,8 @@ class QueueState:
         done, dead, trimmed: entries that were settled so; `trimmed` of those that the stream does
             not keep any more.
         taken_back: the index in the stream of dead letters from which on none was given again.
+        letters_at: when that stream was created: in a later one the index means nothing. 0: none
+            was given again.
         dying: places of entries that are to become dead letters.
         given: how many jobs each worker has.
         given_count: all of them.
@@ -163,7 +166,7 @@ class QueueState:
         self.settings = stored.settings
         self.stamp = stored.stamp
         self.done, self.dead, self.trimmed = stored.done, stored.dead, stored.trimmed
-        self.taken_back = stored.taken_back
+        self.taken_back, self.letters_at = stored.taken_back, stored.letters_at
         self.changed = False
         self._partitions = stored.partitions
         self._workers = stored.workers
@@ -207,7 +210,7 @@ class QueueState:
         return _encoder.encode(
             _Stored(
                 1, stamp, self.settings, self._partitions, self._workers, self.done, self.dead,
-                self.trimmed, self.taken_back,
+                self.trimmed, self.taken_back, self.letters_at,
             )
         )  # fmt: skip
 

@@ -396,6 +396,30 @@ async def test_operators_list_queues_look_at_one_and_take_dead_letters_back(tmp_
         assert about["name"] == "q of jobs"
 
 
+async def test_letters_of_a_stream_that_was_made_anew_are_taken_back(tmp_path: Path) -> None:
+    async with (
+        Node(node_config(tmp_path)) as node,
+        await connect_to(node) as client,
+        asyncio.timeout(30.0),
+    ):
+        stream = await filled(client, 3, partitions=1)
+        async with stream.work("q", attempts=1) as queue:
+            for _ in range(3):
+                await (await queue.next()).reject("no")
+            assert await client.take_back("jobs", "q") == TakenBack(3, 0)
+            for _ in range(3):
+                await (await queue.next()).done()
+            await client.remove("jobs.dead")
+            assert await client.take_back("jobs", "q") == TakenBack(0, 0)
+            await stream.push_many([b"x", b"y"])
+            for _ in range(2):
+                await (await queue.next()).reject("no")
+            while (await client.queue("jobs", "q")).dead_kept < 2:
+                await asyncio.sleep(0.01)
+            assert await client.take_back("jobs", "q") == TakenBack(2, 0)
+            assert await client.take_back("jobs", "q") == TakenBack(0, 0)
+
+
 async def test_a_queue_is_seen_on_the_pages_while_it_is_worked_on(tmp_path: Path) -> None:
     async with Node(node_config(tmp_path)) as node, await connect_to(node) as client:
         stream = await filled(client, 6, partitions=1)
