@@ -121,15 +121,15 @@ def answer_unsettled(
     state: QueueState, request: native.SettleRequest
 ) -> native.Response | RequestError | None:
     """What is told of a settlement that is not carried out; None: it is to be."""
-    number = state.worker_of(request.worker)
-    if number is None:
-        return native.SettledResponse(request.request_id, _all(request))
-    if not request.number:
-        return RequestError("queue.limit", "Settlements are numbered from 1")
     count = sum(item.count for item in request.items)
-    if count > WORK_SETTLEMENTS_MAX:
+    if count > WORK_SETTLEMENTS_MAX:  # before any of them is counted out
         text = f"One request settles at most {WORK_SETTLEMENTS_MAX:,} jobs: send several"
         return RequestError("queue.limit", text)
+    number = state.worker_of(request.worker)
+    if number is None:
+        return native.SettledResponse(request.request_id, list(range(count)))
+    if not request.number:
+        return RequestError("queue.limit", "Settlements are numbered from 1")
     late = state.settled(number, request.number, count)
     if late is not None:
         return native.SettledResponse(request.request_id, list(late))
@@ -168,8 +168,3 @@ def settle(state: QueueState, request: native.SettleRequest, now: int) -> native
         state.lose(number, now, "its worker has left")
         state.leave(number, now)
     return native.SettledResponse(request.request_id, refused)
-
-
-def _all(request: native.SettleRequest) -> list[int]:
-    """The numbers of all jobs that a request settles."""
-    return list(range(sum(item.count for item in request.items)))

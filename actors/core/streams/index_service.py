@@ -284,6 +284,8 @@ class IndexService(Worker):
     async def _list(self, asked: _Asked, request: native.ListIndexesRequest) -> None:
         allows, principal = self._context.access.allows, asked.origin.principal
         answer, more, after = Page[native.SavedIndex](), True, None
+        if request.after_partition >= 2**32:
+            raise RequestError("index.invalid", "A partition's number is below 2^32")
         if request.after_stream:
             after = SavedIndexKey(
                 request.after_stream, request.after_partition, request.after_client_id

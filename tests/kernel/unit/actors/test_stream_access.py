@@ -309,6 +309,12 @@ async def test_names_that_no_stream_can_have_are_refused_and_not_remembered(core
     assert max((len(stream) for _, stream in remembered), default=0) < 100
 
 
+async def test_a_list_behind_a_partition_that_none_is_is_refused(core: Core) -> None:
+    listing = native.ListIndexesRequest(1, "", "s", 2**32, "c")
+    (refused,) = await core.peer().ask("stream_index", listing)
+    assert refused.code == "index.invalid"
+
+
 async def test_a_grant_for_every_name_needs_no_look_at_the_name(core: Core) -> None:
     assert core.access.sees_all("friend") is False
     core.peer()

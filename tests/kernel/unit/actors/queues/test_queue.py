@@ -45,6 +45,7 @@ from rillnode.codecs.entries import FLAG_HEADERS, FLAG_KEYS, pack_body
 from rillnode.codecs.errors import RillnodeError, StoreError
 from rillnode.codecs.group_address import group_address
 from rillnode.codecs.keyed import decode_headers, encode_headers
+from rillnode.codecs.limits import WORK_SETTLEMENTS_MAX
 
 
 async def pass_time(core: Core, seconds: float) -> None:
@@ -314,6 +315,20 @@ def test_a_settlement_that_is_asked_again_is_answered_as_it_was() -> None:
         assert await worker.settle(jobs[1], again=True) == [
             native.Failure(100, "queue.limit", "Settlements are numbered from 1")
         ]
+
+    with_core(test)
+
+
+@pytest.mark.parametrize("count", [WORK_SETTLEMENTS_MAX + 1, 2**62, 2**64 - 1])
+def test_who_is_no_worker_makes_nobody_count(count: int) -> None:
+    """A message of some bytes would take all memory."""
+
+    async def test(core: Core) -> None:
+        peer = await opened(core, b"x")
+        await Worker(core).work()
+        items = [native.Settlement(0, 0, 1, 0, count=count)]
+        (refused,) = await peer.ask(ADDRESS, native.SettleRequest(1, bytes(16), 1, items))
+        assert refused.code == "queue.limit"
 
     with_core(test)
 
