@@ -292,9 +292,13 @@ class Writer:
                     failed = self._commit_group(tables, group)
             if failed is not None:
                 return self._repair(tables, *failed)
-        self._commit = None
-        with self._view.replaced():
-            tables.close()
+        with self._committing:  # who has submitted the last may be at it
+            failed, self._failed_here = self._failed_here, None
+            self._commit = None
+            if failed is not None:
+                return self._repair(tables, *failed)
+            with self._view.replaced():
+                tables.close()
         return None
 
     def _commit_group(self, tables: Tables, group: Sequence[Operation]) -> _Failed | None:

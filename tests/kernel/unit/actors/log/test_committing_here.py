@@ -181,3 +181,33 @@ def test_what_was_left_to_a_turn_that_does_not_end_is_done_at_the_stores_end(
     driver.settle(1)
     driver.reopen()
     assert driver.entries()[-1].data == b"left"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_store_that_another_thread_closes_waits_for_a_commit_here(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    made = driver.store._writer._commit  # pyright: ignore[reportPrivateUsage]
+    assert made is not None
+    run, closing = made.run, threading.Thread(target=driver.store.close)
+
+    def meanwhile(group: Sequence[Operation]) -> None:
+        closing.start()
+        time.sleep(0.1)  # the writer's thread is at its end
+        if fails:
+            raise OSError("no disk")
+        run(group)
+
+    monkeypatch.setattr(made, "run", meanwhile)
+    operation = append(b"last")
+    driver.store.submit(operation)
+    driver.end_turn()
+    closing.join(ANSWER_SECONDS)
+    driver.settle(1)
+    driver.reopen()
+    if fails:
+        assert operation.error is not None
+        assert operation.error.code == "store.failed"
+    else:
+        assert operation.error is None
+        assert driver.entries()[-1].data == b"last"
