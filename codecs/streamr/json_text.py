@@ -6,10 +6,17 @@ value or a CodecError: wrong syntax, no UTF-8, nesting deeper than the interpret
 numbers out of range, halves of surrogate pairs.
 
 Numbers are read as JavaScript has them: `1.0` is the integer 1, and integers end at 2**53 - 1.
+
+The contents of messages are the publishers' own JSON, which only has to be what JavaScript reads:
+`read_value`, `check_value`. One that is no text gets the text that JavaScript makes of it:
+`javascript_text`.
 """
 
+import json
 import re
-from typing import Annotated, Final, TypeVar
+from decimal import Decimal
+from math import isfinite
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -32,6 +39,7 @@ Number = (
 """Where an integer from 0 belongs; `whole` has the last word."""
 
 _ANY: Final = msgspec.json.Decoder(msgspec.Raw)
+_VALUE: Final = msgspec.json.Decoder[Any](Any)
 _ELEMENTS_TOLD: Final = 16
 """How far into an array an offset is told; elements after that are told as the last of these."""
 
@@ -45,6 +53,13 @@ _ELEMENTS: Final = msgspec.json.Decoder(
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)$")
 _AT_ELEMENT: Final = re.compile(r"`\$\[(\d+)\]")
 _BETWEEN: Final = re.compile(r"[\s,]*")
+
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,9}")
+_INDEX_MAX: Final = 2**32 - 2
+
+_POINT_MIN: Final = -6
+_POINT_MAX: Final = 21
+"""Where a number's point may lie, in digits from the first on, to be written without exponent."""
 
 
 def read_json(reader: msgspec.json.Decoder[T], text: Text) -> T:
@@ -107,6 +122,55 @@ def write_json(value: object) -> str:
         raise CodecError("codec.limit", "value is nested too deeply") from None
 
 
+def check_value(text: str) -> None:
+    """Check that `read_value` reads a text.
+
+    Raises:
+        CodecError: as `read_json`.
+    """
+    try:
+        read_json(_ANY, text)
+    except CodecError:
+        read_value(text)
+
+
+def read_value(text: str) -> Any:
+    """What a content says, as JavaScript reads it.
+
+    That takes half of a surrogate pair where it is escaped, as it is in a text that was cut off
+    within an emoji, and numbers that are too large for infinite.
+
+    Raises:
+        CodecError: as `read_json`.
+    """
+    try:
+        return read_json(_VALUE, text)
+    except CodecError as error:
+        if error.code not in ("codec.json", "codec.field"):
+            raise
+        reason = error
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise reason from None
+
+
+def javascript_text(text: str) -> str:
+    """What JavaScript writes of what it reads in a JSON text: `JSON.stringify(JSON.parse(text))`.
+
+    Raises:
+        CodecError: `codec.json`; `codec.utf8`; `codec.limit`, nested too deeply.
+
+    Source: ECMA-262, JSON.stringify, Number::toString and OrdinaryOwnPropertyKeys.
+    """
+    try:
+        return _written(json.loads(text, parse_int=float, parse_constant=_refuse))
+    except RecursionError:
+        raise CodecError("codec.limit", "JSON is nested too deeply") from None
+    except ValueError:
+        raise CodecError("codec.json", "not JSON, or it ends too early") from None
+
+
 def whole(number: int | float, name: str) -> int:
     """The integer that a number is.
 
@@ -134,3 +198,50 @@ def _element_offset(text: Text, nth: int) -> int:
 def _skip(line: str, at: int) -> int:
     between = _BETWEEN.match(line, at)
     return between.end() if between else at
+
+
+def _refuse(constant: str) -> float:
+    """Refuse the names of numbers that JSON does not have, and `json` does."""
+    raise ValueError(constant)
+
+
+def _written(value: object) -> str:
+    match value:
+        case dict():
+            names = [name for name in value if not _is_index(name)]
+            if len(names) < len(value):  # those come first, in their order
+                names = [*sorted(value.keys() - {*names}, key=int), *names]
+            members = (f"{write_json(name)}:{_written(value[name])}" for name in names)
+            return f"{{{','.join(members)}}}"
+        case list():
+            return f"[{','.join(map(_written, value))}]"
+        case float():
+            return _number(value)
+        case _:
+            return write_json(value)
+
+
+def _is_index(name: str) -> bool:
+    """Whether JavaScript holds a member's name for the index of an array."""
+    return _INDEX.fullmatch(name) is not None and int(name) <= _INDEX_MAX
+
+
+def _number(value: float) -> str:
+    """A number as JavaScript writes it: with the fewest digits that tell it from its neighbours."""
+    if not isfinite(value):
+        return "null"
+    if value.is_integer() and abs(value) <= STREAMR_INTEGER_MAX:
+        return str(int(value))
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    written = "".join(map(str, digits))
+    point = len(written) + exponent
+    minus = "-" * sign
+    if not _POINT_MIN < point <= _POINT_MAX:
+        fraction = f".{written[1:]}" if written[1:] else ""
+        return f"{minus}{written[0]}{fraction}e{point - 1:+d}"
+    if exponent >= 0:
+        return minus + written + "0" * exponent
+    if point > 0:
+        return f"{minus}{written[:point]}.{written[point:]}"
+    return f"{minus}0.{'0' * -point}{written}"

@@ -73,8 +73,7 @@ def decode_message(value: list[object] | Text) -> StreamMessage:
     """Decode a message of any version and layout.
 
     Args:
-        value: its JSON text, or the array that a JSON reader has made of it. Of a content that is
-            no text only the JSON text tells exactly what was signed.
+        value: its JSON text, or the array that a JSON reader has made of it.
 
     Raises:
         CodecError: `codec.json`, `codec.utf8`, `codec.limit`: no JSON that could be read;

@@ -12,8 +12,9 @@
 
 Released readers pass over elements at the end that they do not know, and take those missing after
 the content as absent; so do these. A content that is no text but null, an object or an array, is
-the text it stands there as. A partition or sequence that is null is 0, as the specifications say;
-version 30 may leave publisher and chain null as well: empty.
+the text that JavaScript makes of it, whatever text it stands there as: that is what released
+readers pass on, and what its signature is over. A partition or sequence that is null is 0, as the
+specifications say; version 30 may leave publisher and chain null as well: empty.
 
 The specifications' own layouts are taken only where number and types of the elements are exactly
 theirs, which no released array can be:
@@ -34,7 +35,14 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.streamr.json_text import Name, Number, Text, read_json, whole
+from rillnode.codecs.streamr.json_text import (
+    Name,
+    Number,
+    Text,
+    javascript_text,
+    read_json,
+    whole,
+)
 from rillnode.codecs.streamr.stream_message import Layout, MessageId, MessageRef, StreamMessage
 
 _STRING: Final = Decoder(str)
@@ -358,7 +366,7 @@ def _content(raw: Raw) -> str:
         case b'"':
             return _not_empty(read_json(_STRING, text))
         case b"{" | b"[" | b"n":
-            return text.decode()
+            return javascript_text(text.decode())
         case _:
             raise CodecError("codec.field", "content is a bare number or a boolean")
 

@@ -1,5 +1,7 @@
 """JSON from outside: every text gives a value or a CodecError that says where it is wrong."""
 
+from math import inf
+
 import pytest
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
@@ -7,7 +9,17 @@ from msgspec.json import Decoder
 from each_row import each_row
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.streamr.json_text import Name, Number, Text, read_json, whole, write_json
+from rillnode.codecs.streamr.json_text import (
+    Name,
+    Number,
+    Text,
+    check_value,
+    javascript_text,
+    read_json,
+    read_value,
+    whole,
+    write_json,
+)
 from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
 
 
@@ -120,3 +132,59 @@ def test_what_has_no_text_is_refused() -> None:
         deep = [deep]
     with pytest.raises(CodecError, match=r"codec\.limit"):
         write_json(deep)
+
+
+@each_row(
+    [
+        ('{"t":"\\ud83d"}', {"t": "\ud83d"}),
+        ('"\\ude00\\ud83d"', "\ude00\ud83d"),
+        ("[1e400,1.0]", [inf, 1.0]),
+        ("123456789012345678901234567890", 123456789012345678901234567890),
+    ]
+)
+def test_a_value_may_be_whatever_javascript_reads(text: str, value: object) -> None:
+    check_value(text)
+    assert read_value(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ['"\\ud83d', "NaN", "[-Infinity]", '"\\ud83d\n"', '["\\ud83d",]', ""]
+)
+def test_no_value_is_what_javascript_does_not_read(text: str) -> None:
+    for read in (check_value, read_value):
+        with pytest.raises(CodecError, match=r"codec\.json"):
+            read(text)
+
+
+@each_row(
+    [
+        (
+            ' { "b" : [ 1.50 , true, null ] ,\n"a" : "\\u00e9\\/\\u2028\\u001F" } ',
+            '{"b":[1.5,true,null],"a":"é/\u2028\\u001f"}',
+        ),
+        ('{"b":1,"10":2,"a":3,"9":4,"01":5,"b":6}', '{"9":4,"10":2,"b":6,"a":3,"01":5}'),
+        ('{"4294967295":1,"4294967294":2,"-1":3}', '{"4294967294":2,"4294967295":1,"-1":3}'),
+        ("[-0,0.0,1E2,-1.0,9007199254740993]", "[0,0,100,-1,9007199254740992]"),
+        (
+            "[1e20,123456789012345680000,1e21,-12e30]",
+            "[100000000000000000000,123456789012345680000,1e+21,-1.2e+31]",
+        ),
+        (
+            "[0.000001,0.0000015,0.0000001,-1.25e-9,5e-324]",
+            "[0.000001,0.0000015,1e-7,-1.25e-9,5e-324]",
+        ),
+        ("[0.1,123.456,1e400,-1e400]", "[0.1,123.456,null,null]"),
+        ("null", "null"),
+    ]
+)
+def test_a_text_is_rewritten_as_javascript_does(text: str, written: str) -> None:
+    assert javascript_text(text) == written
+
+
+def test_no_text_is_rewritten_of_what_is_no_json_or_too_deep() -> None:
+    for text in ("", "{", "NaN", '"\n"'):
+        with pytest.raises(CodecError, match=r"codec\.json"):
+            javascript_text(text)
+    for text in ("[" * 100_000 + "]" * 100_000, '{"a":' * 100_000):
+        with pytest.raises(CodecError, match=r"codec\.limit"):
+            javascript_text(text)
