@@ -10,13 +10,12 @@ import base64
 from struct import Struct
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from rillnode.codecs.entries import Entry, EntryKind
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.ethereum import EthereumKey
-from rillnode.codecs.streamr.json_text import read_json
+from rillnode.codecs.streamr.json_text import check_value
 from rillnode.codecs.streamr.message import decode_message
 from rillnode.codecs.streamr.signing import sign_message
 from rillnode.codecs.streamr.stream_message import MessageId, StreamMessage
@@ -25,7 +24,6 @@ NODE_CHAIN: Final = "rillnode"
 """The chain of the messages that a node makes."""
 
 _EXPIRY: Final = Struct(">Q")
-_JSON: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
 def read_entry(
@@ -81,7 +79,7 @@ def _content(data: bytes) -> str:
     """JSON texts as they are; anything else in base64."""
     try:
         text = data.decode()
-        read_json(_JSON, text)
+        check_value(text)
     except (UnicodeDecodeError, CodecError):
         return f'{{"data":"{base64.b64encode(data).decode()}"}}'
     return text

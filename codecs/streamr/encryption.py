@@ -14,9 +14,8 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -24,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from msgspec.structs import replace
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.streamr.json_text import read_json
+from rillnode.codecs.streamr.json_text import check_value
 from rillnode.codecs.streamr.key_exchange import (
     EncryptedKey,
     decode_encrypted_key,
@@ -45,7 +44,6 @@ RSA_BITS: Final = 4_096
 _NEW_GROUP_KEY_VERSION: Final = 32
 """The first version whose messages name their group key."""
 
-_ANY: Final = msgspec.json.Decoder[Any](Any)
 _HEX: Final = re.compile("[0-9a-fA-F]*")
 _PEM_LABEL: Final = "-----BEGIN PUBLIC KEY-----"
 _OAEP: Final = padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
@@ -179,11 +177,12 @@ def decrypt_message(message: StreamMessage, key: GroupKey) -> Decrypted:
         case _:
             raise CodecError("encryption.type", "no group key encrypts this message")
     try:
-        read_json(_ANY, plain)
-    except CodecError:
+        content = plain.decode()
+        check_value(content)
+    except (UnicodeDecodeError, CodecError):
         text = "the content does not decrypt to JSON: another key's, or changed"
         raise CodecError("encryption.noise", text) from None
-    return Decrypted(plain.decode(), next_key)
+    return Decrypted(content, next_key)
 
 
 class RsaKey:

@@ -54,6 +54,11 @@ _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)$")
 _AT_ELEMENT: Final = re.compile(r"`\$\[(\d+)\]")
 _BETWEEN: Final = re.compile(r"[\s,]*")
 
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_REPLACEMENT: Final = r"\\ufffd"
+"""In place of halves of surrogate pairs, which are as long; also where a backslash that is itself
+escaped comes before what looks like one, the text stays JSON, or none."""
+
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,9}")
 _INDEX_MAX: Final = 2**32 - 2
 
@@ -123,15 +128,17 @@ def write_json(value: object) -> str:
 
 
 def check_value(text: str) -> None:
-    """Check that `read_value` reads a text.
+    """Check that a text is JSON that JavaScript reads; faster than to read it.
 
     Raises:
         CodecError: as `read_json`.
     """
     try:
         read_json(_ANY, text)
-    except CodecError:
-        read_value(text)
+    except CodecError as error:
+        if error.code != "codec.json":
+            raise
+        read_json(_ANY, _HALF.sub(_REPLACEMENT, text))
 
 
 def read_value(text: str) -> Any:
@@ -146,11 +153,10 @@ def read_value(text: str) -> Any:
     try:
         return read_json(_VALUE, text)
     except CodecError as error:
-        if error.code not in ("codec.json", "codec.field"):
-            raise
         reason = error
+    check_value(text)
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text)
     except (ValueError, RecursionError):
         raise reason from None
 

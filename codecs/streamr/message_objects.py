@@ -1,15 +1,10 @@
 """Stream messages as the REST interface tells them: JSON objects with a name for each field."""
 
-from typing import Final
-
-import msgspec
 from msgspec import Raw
 
 from rillnode.codecs.errors import CodecError
-from rillnode.codecs.streamr.json_text import read_json, write_json
+from rillnode.codecs.streamr.json_text import check_value, write_json
 from rillnode.codecs.streamr.stream_message import EncryptionType, StreamMessage
-
-_ANY: Final = msgspec.json.Decoder(Raw)
 
 
 def encode_object(message: StreamMessage) -> str:
@@ -44,7 +39,7 @@ def _content(message: StreamMessage) -> Raw | str:
     """What is encrypted, or is no JSON although it should be, is told as a text."""
     if message.encryption_type == EncryptionType.NONE:
         try:
-            read_json(_ANY, message.content)
+            check_value(message.content)
             return Raw(message.content)
         except CodecError:
             pass

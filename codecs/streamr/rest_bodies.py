@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from rillnode.codecs.streamr.json_text import Number, read_json, text_of, whole
+from rillnode.codecs.streamr.json_text import Number, check_value, read_json, text_of, whole
 
 _Text = Annotated[str, Meta(max_length=65_536)]
 
@@ -72,7 +72,6 @@ _API_KEY_LOGIN: Final = msgspec.json.Decoder(ApiKeyLogin)
 _PERMISSION: Final = msgspec.json.Decoder(PermissionBody)
 _STORAGE_NODE: Final = msgspec.json.Decoder(StorageNodeBody)
 _STREAM: Final = msgspec.json.Decoder(StreamBody)
-_ANY: Final = msgspec.json.Decoder(Raw)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -114,5 +113,5 @@ def read_stream(body: bytes) -> StreamBody:
 def read_content(body: bytes) -> str:
     """The text of a message's content, any JSON, as it stands; raises as `read_json`."""
     text = str(text_of(body))
-    read_json(_ANY, text)
+    check_value(text)
     return text

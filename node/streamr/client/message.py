@@ -1,14 +1,10 @@
 """A message as an application gets it."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-
-from rillnode.codecs.streamr.json_text import read_json
+from rillnode.codecs.streamr.json_text import read_value
 from rillnode.codecs.streamr.stream_message import EncryptionType, StreamMessage
-
-_ANY: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +58,4 @@ def message_of(source: StreamMessage, text: str) -> Message:
     Raises:
         CodecError: it is no JSON.
     """
-    return Message(read_json(_ANY, text), text, source)
+    return Message(read_value(text), text, source)

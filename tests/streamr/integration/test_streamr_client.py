@@ -331,6 +331,17 @@ async def test_content_that_is_no_json_is_dropped(server: StreamrServer) -> None
         assert messages.reader.dropped == {"codec.json": 1}
 
 
+async def test_content_that_is_cut_off_within_an_emoji_is_taken(server: StreamrServer) -> None:
+    name = message(0).id._replace(chain_id="x")
+    cut_off = sign_message(StreamMessage(id=name, content='{"t":"\\ud83d"}'), ALICE)
+    async with (
+        await streamr.connect(server.url, private_key=ALICE) as client,
+        await client.subscribe("s") as messages,
+    ):
+        await server.broadcast(cut_off)
+        assert await take(messages, 1) == [{"t": "\ud83d"}]
+
+
 # Resends -------------------------------------------------------------------------------------
 
 

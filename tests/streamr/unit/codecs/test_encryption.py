@@ -89,6 +89,12 @@ def test_message_without_a_next_key() -> None:
     assert decrypt_message(encrypted, FIRST) == ('{"ä":1}', None)
 
 
+def test_half_a_surrogate_pair_is_no_noise() -> None:
+    cut_off = replace(MESSAGE, content='{"t":"\\ud83d"}')
+    encrypted = encrypt_message(cut_off, FIRST, counting_entropy())
+    assert decrypt_message(encrypted, FIRST).content == cut_off.content
+
+
 def test_before_version_32_the_next_key_goes_with_the_content() -> None:
     old = replace(MESSAGE, version=31)
     encrypted = encrypt_message(old, FIRST, counting_entropy(), next_key=SECOND)

@@ -20,6 +20,11 @@ def test_an_object_has_every_field_by_its_name() -> None:
     }  # fmt: skip
 
 
+def test_content_with_half_a_surrogate_pair_is_json() -> None:
+    text = encode_object(StreamMessage(id=NAME, content='{"a":"\\ud83d"}'))
+    assert json.loads(text)["content"] == {"a": "\ud83d"}
+
+
 def test_encrypted_content_is_a_text() -> None:
     message = StreamMessage(
         id=NAME, content="1234", encryption_type=EncryptionType.AES, group_key_id="k"

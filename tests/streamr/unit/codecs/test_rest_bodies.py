@@ -54,7 +54,8 @@ def test_a_permission_is_for_a_user_or_for_everybody() -> None:
 
 
 def test_content_is_kept_as_it_stands() -> None:
-    assert read_content('{ "a": "\u20ac" }'.encode()) == '{ "a": "\u20ac" }'
+    for text in ('{ "a": "\u20ac" }', '{"a":"\\ud83d"}'):
+        assert read_content(text.encode()) == text
 
 
 @each_row(
