@@ -8,6 +8,7 @@ from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ErrorResponse,
     ResendFromRequest,
+    ResendLastRequest,
     ResendRangeRequest,
     ResendResponseNoResend,
     ResendResponseResending,
@@ -41,7 +42,7 @@ class Answer:
 
     def __init__(
         self,
-        request: ResendFromRequest | ResendRangeRequest,
+        request: ResendFromRequest | ResendRangeRequest | ResendLastRequest,
         origin: Origin,
         dialect: Dialect,
         send: Send,

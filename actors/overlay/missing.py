@@ -18,10 +18,15 @@ from rillnode.actors.overlay.context import OverlayContext
 from rillnode.actors.overlay.dialect import Dialect
 from rillnode.actors.overlay.limits import OVERLAY_RESENDS_MAX
 from rillnode.actors.overlay.linking import Neighbour, Neighbourhood
-from rillnode.actors.overlay.resending import Range, Receiver, ResendingActor, Since
+from rillnode.actors.overlay.resending import Last, Range, Receiver, ResendingActor, Since
 from rillnode.actors.streamr.requests import LAST
 from rillnode.codecs.routing.routes import Route
-from rillnode.codecs.streamr.control_messages import ResendFromRequest, ResendRangeRequest
+from rillnode.codecs.streamr.control_messages import (
+    ResendFromRequest,
+    ResendLastRequest,
+    ResendRangeRequest,
+)
+from rillnode.codecs.streamr.limits import STREAMR_RESEND_MESSAGES_MAX
 from rillnode.codecs.streamr.node_address import AnyAddress
 from rillnode.codecs.streamr.ordering import GapFound
 from rillnode.codecs.streamr.stream_message import MessageRef
@@ -118,22 +123,27 @@ class Missing:
         origin: Origin,
         route: Route,
         dialect: Dialect,
-        request: ResendFromRequest | ResendRangeRequest,
+        request: ResendFromRequest | ResendRangeRequest | ResendLastRequest,
     ) -> None:
         """Answer a node that has missed something; refused when too many are answered already."""
         answer = Answer(request, origin, dialect, partial(self._links.send, route))
         if len(self._resends) >= OVERLAY_RESENDS_MAX:
             answer.refuse("RESEND_FAILED", "Too many resends at one time")
             return
-        first = (request.from_ref.timestamp, request.from_ref.sequence or 0)
-        asked: Since | Range = Since(request.from_ref.timestamp)
-        if isinstance(request, ResendRangeRequest) or request.publisher_id is not None:
-            last = request.to_ref if isinstance(request, ResendRangeRequest) else LAST
-            publisher_id = request.publisher_id or ""
-            asked = Range(publisher_id, request.chain_id, first, (last.timestamp, last.sequence))
+        asked: Since | Last | Range
+        match request:
+            case ResendLastRequest(number_last=count):
+                asked = Last(min(count, STREAMR_RESEND_MESSAGES_MAX))
+            case ResendFromRequest(publisher_id=None):
+                asked = Since(request.from_ref.timestamp)
+            case _:
+                first = (request.from_ref.timestamp, request.from_ref.sequence or 0)
+                last = request.to_ref if isinstance(request, ResendRangeRequest) else LAST
+                until = (last.timestamp, last.sequence)
+                asked = Range(request.publisher_id, request.chain_id, first, until)
         self._spawn(asked, answer)
 
-    def _spawn(self, asked: Since | Range, receiver: Receiver) -> None:
+    def _spawn(self, asked: Since | Last | Range, receiver: Receiver) -> None:
         factory = partial(
             ResendingActor,
             self._context,

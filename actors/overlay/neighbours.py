@@ -355,10 +355,14 @@ class NeighboursActor(Worker):
                 self._reply(wire, dialect, self._about(UnsubscribeResponse, request_id))
                 if self._links.lost(origin):
                     self._tell()
-            case ResendFromRequest() | ResendRangeRequest() as request:
-                self._missing.answer(origin, wire.return_route, dialect, request)
-            case ResendLastRequest(request_id=request_id):
+            case (
+                ResendLastRequest(request_id=request_id)
+                | ResendRangeRequest(request_id=request_id, publisher_id=None)
+            ) if not self._context.settings.storage:
+                # It may not have all of it: who asks goes on to those that keep the stream.
                 self._reply(wire, dialect, self._about(ResendResponseNoResend, request_id))
+            case ResendFromRequest() | ResendRangeRequest() | ResendLastRequest() as request:
+                self._missing.answer(origin, wire.return_route, dialect, request)
             case _:
                 pass  # how a resend begins and ends says nothing that the messages do not
 

@@ -1,8 +1,8 @@
 """Replays the local log to a node that was offline.
 
-Either everything that has come to this log since a time, in the order of the log, whatever times
-its messages bear; or a range of one chain. It sees what was durable when it began, reads when the
-link has room, and ends itself.
+Everything that has come to this log since a time, or the last of it, in the order of the log,
+whatever times its messages bear; or a range of one chain, of a publisher, or of all. It sees what
+was durable when it began, reads when the link has room, and ends itself.
 """
 
 from collections.abc import Sequence
@@ -50,10 +50,20 @@ class Since:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """A chain from one number to another, both included; without a chain, all of a publisher's."""
+class Last:
+    """The last entries of the log, so many."""
 
-    publisher_id: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A chain from one number to another, both included.
+
+    Without a chain, all of a publisher's; without a publisher, everybody's.
+    """
+
+    publisher_id: str | None
     chain_id: str | None
     first: Number
     last: tuple[int, int | None]
@@ -87,7 +97,7 @@ class ResendingActor(Worker):
         record: StreamRecord,
         partition: int,
         reader: LogReader,
-        asked: Since | Range,
+        asked: Since | Last | Range,
         receiver: Receiver,
     ) -> None:
         self._context = context
@@ -150,9 +160,9 @@ class ResendingActor(Worker):
         extent = (await self._read_one(0)).extent
         match self._asked:
             case Since(received_at=received_at):
-                first = await self._first_since(received_at, extent)
-                self._previous = await self._own_before(first, extent)
-                await self._give(first, extent.next_index)
+                await self._give_rest(await self._first_since(received_at, extent), extent)
+            case Last(count=count):
+                await self._give_rest(max(extent.first_index, extent.next_index - count), extent)
             case Range(publisher_id=publisher) as asked:
                 if publisher == self._context.settings.identity:
                     await self._give(*self._own_range(asked, extent))
@@ -164,6 +174,11 @@ class ResendingActor(Worker):
         again = FindStream(id=self._record.id)
         await read(self._context.streams.store, again)
         self._finish(again.record is not None)
+
+    async def _give_rest(self, first: int, extent: LogExtent) -> None:
+        """Hand on all from an entry on."""
+        self._previous = await self._own_before(first, extent)
+        await self._give(first, extent.next_index)
 
     def _own_range(self, asked: Range, extent: LogExtent) -> tuple[int, int]:
         """Where own entries of bytes lie: their numbers are their indexes."""
@@ -227,7 +242,8 @@ class ResendingActor(Worker):
     async def _give_listed(self, asked: Range, end: int) -> None:
         """Hand on what a range of keys leads to."""
         low, high = bounds(asked.publisher_id, asked.first, asked.last)
-        if len(asked.publisher_id) == len(self._context.settings.identity):  # carried by a node
+        # What a node carries is under keys of its own.
+        if len(asked.publisher_id or "") == len(self._context.settings.identity):
             low, high = CARRIED_KEYS + low[1:], CARRIED_KEYS + high[1:]
         while True:
             page = ListKeys(log=self._log, start=low, end=high, limit=PAGE_KEYS)
@@ -291,7 +307,7 @@ class ResendingActor(Worker):
 
     def _is_asked(self, message: StreamMessage) -> bool:
         asked = self._asked
-        if isinstance(asked, Since):
+        if not isinstance(asked, Range) or asked.publisher_id is None:
             return True
         name = message.id
         return name.publisher_id.lower() == asked.publisher_id.lower() and (

@@ -26,6 +26,7 @@ from rillnode.node.plugin import Host
 FRIEND = "2" * 64
 ADDRESS = overlay_address("s", 0)
 CONFIG = Config(name="a", data_dir=Path("a"), tables=[OverlayTable()])
+STORAGE_CONFIG = CONFIG.having(OverlayTable(storage=True))
 
 
 class Node:
@@ -54,9 +55,9 @@ class Node:
         return [decode_wrapped(one) for one in frames if isinstance(one, Wrapper)]
 
 
-async def started(core: Core) -> tuple[Node, Peer]:
+async def started(core: Core, config: Config = CONFIG) -> tuple[Node, Peer]:
     """A node with the stream `s`, another node, and a client of the first."""
-    overlay = overlay_at(core, CONFIG, Identity.from_seed(bytes(32)))
+    overlay = overlay_at(core, config, Identity.from_seed(bytes(32)))
     core.changes.append(overlay.changed)
     client = core.peer()
     await client.ask("stream", CreateRequest("s"))

@@ -7,6 +7,7 @@ from neighbour_support import (
     ADDRESS,
     CONFIG,
     FRIEND,
+    STORAGE_CONFIG,
     Node,
     broadcast,
     log_length,
@@ -30,6 +31,7 @@ from rillnode.codecs.streamr.control_messages import (
     BroadcastMessage,
     ErrorResponse,
     ResendFromRequest,
+    ResendLastRequest,
     ResendRangeRequest,
     ResendResponseNoResend,
     ResendResponseResent,
@@ -39,6 +41,7 @@ from rillnode.codecs.streamr.control_messages import (
     UnsubscribeResponse,
 )
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
+from rillnode.node.config import Config
 
 
 def check_no_failures(core: Core) -> None:
@@ -104,6 +107,36 @@ async def test_what_a_node_has_missed_is_resent(core: Core) -> None:
     )
     resent = [one.message for one in await node.say(part) if isinstance(one, UnicastMessage)]
     assert [one.id.timestamp for one in resent] == [2]
+    check_no_failures(core)
+
+
+@pytest.mark.parametrize(("config", "keeps"), [(STORAGE_CONFIG, True), (CONFIG, False)])
+async def test_only_a_node_that_keeps_streams_resends_the_last_and_what_everybody_said(
+    core: Core, config: Config, keeps: bool
+) -> None:
+    def last(count: int) -> ResendLastRequest:
+        return ResendLastRequest(stream_id="s", partition=0, number_last=count, request_id="q")
+
+    part = ResendRangeRequest(
+        stream_id="s",
+        partition=0,
+        from_ref=MessageRef(1, 1),
+        to_ref=MessageRef(3, None),
+        request_id="q",
+    )
+    node, _ = await started(core, config)
+    await node.say(broadcast(1), *(broadcast(n, n - 1) for n in range(2, 6)))
+    for request, found in (
+        (last(2), [4, 5]),
+        (last(9), [1, 2, 3, 4, 5]),
+        (last(0), []),
+        (part, [2, 3]),
+    ):
+        answers = await node.say(request)
+        resent = [one.message for one in answers if isinstance(one, UnicastMessage)]
+        assert [one.id.timestamp for one in resent] == (found if keeps else [])
+        end = ResendResponseResent if resent else ResendResponseNoResend
+        assert isinstance(answers[-1], end)
     check_no_failures(core)
 
 
