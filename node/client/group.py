@@ -269,6 +269,9 @@ class Sharing(Reading):
         self._held: dict[int, _Held] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._giving: set[int] = set()
+        # Since which generation it had what it has given up, by partition. Until that is done at
+        # the node, it may still be told to have it, and must not take what another may get.
+        self._given: dict[int, int] = {}
         self._beating: asyncio.Task[None] | None = None
         self._ended = False
         # Whether what the group has said last holds: it was said over this link.
@@ -317,7 +320,7 @@ class Sharing(Reading):
         if self._ended:
             return
         for partition, generation in told.items():
-            if partition not in self._held:
+            if partition not in self._held and self._given.get(partition) != generation:
                 held = self._held[partition] = _Held(generation)
                 self._begin(self._take(partition, held))
         for partition in response.asked:
@@ -350,6 +353,8 @@ class Sharing(Reading):
         if isinstance(error, StreamRemoved):
             for partition in tuple(self._held):
                 self._lose(partition)
+        for task in self._tasks:
+            task.cancel()
         self._claimed.set()
         self._follower.fail(error)
 
@@ -407,14 +412,24 @@ class Sharing(Reading):
             if self._held.get(partition) is not held:
                 return
             self._lose(partition)
-            given = [native.HeldPartition(partition, held.generation)]
-            token, request_id = self._membership.token, self._session.next_id()
-            request = native.ReleaseGroupRequest(request_id, token, given)
-            # Where that fails the node takes it, after a while.
-            with suppress(RillnodeError):
-                await self._session.request(self._membership.address, request, native.DoneResponse)
+            self._given[partition] = held.generation
+            await self._release([native.HeldPartition(partition, held.generation)])
         finally:
             self._giving.discard(partition)
+
+    async def _release(self, given: list[native.HeldPartition]) -> None:
+        """Have the group do it, however often that fails: nobody has them until then."""
+        while True:
+            request_id, token = self._session.next_id(), self._membership.token
+            request = native.ReleaseGroupRequest(request_id, token, given)
+            try:
+                await self._session.request(self._membership.address, request, native.DoneResponse)
+            except RillnodeError as error:
+                if not error.retryable:
+                    return  # it is no member any more
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
 
     def _lose(self, partition: int) -> None:
         """The partition is another member's, or will be."""

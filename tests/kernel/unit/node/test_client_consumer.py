@@ -25,7 +25,7 @@ from rillnode.codecs.errors import (
     TransportError,
 )
 from rillnode.codecs.routing.routes import WireMessage, local
-from rillnode.node.client import consumer as consumer_module
+from rillnode.node.client import consumer as consumer_module, group as group_module
 from rillnode.node.client.blocking import BlockingConsumer
 from rillnode.node.client.client import Client
 from rillnode.node.client.consumer import Ack, Consumer, Ledger, Saving
@@ -192,6 +192,7 @@ class Node(FarEnd):
         self.claims: list[list[tuple[int, int]]] = [[]]  # what a member is told, one by one
         self.joined = 0
         self.asked_to_renew: list[int] = []
+        self.given: list[native.ReleaseGroupRequest] = []
         self.asleep = 0.0  # how long the client's machine has slept
         self._subscribed: dict[int, list[int]] = {}  # by id: partition, next index
 
@@ -212,6 +213,8 @@ class Node(FarEnd):
         code = self.failing.get(type(request))
         if isinstance(request, native.BeatGroupRequest):
             self.asked_to_renew.append(request.request_id)
+        if isinstance(request, native.ReleaseGroupRequest):
+            self.given.append(request)
         if type(request) in self.silent:
             return
         if code is not None:
@@ -238,7 +241,7 @@ class Node(FarEnd):
                 self.answer(native.GroupLeaseResponse(request.request_id, 2_000))
             case native.SaveGroupRequest():
                 self.answer(native.SavedIndexResponse(request.request_id, request.index))
-            case native.LeaveGroupRequest():
+            case native.LeaveGroupRequest() | native.ReleaseGroupRequest():
                 self.answer(native.DoneResponse(request.request_id))
             case native.SubscribeRequest():
                 partition = int(message.onward_route[0].value.rpartition(b"_")[2])
@@ -791,6 +794,37 @@ def test_the_lease_of_a_lost_link_counts_no_more() -> None:
             assert await consumer.batch(1, timeout=0.05) == []
             node.silent.clear()
             assert (await consumer.next()).index == 1
+
+    with_node(talk)
+
+
+def test_what_is_given_up_is_not_taken_again_before_the_node_has_done_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be told to be the member's still, and go to another at any moment."""
+    monkeypatch.setattr(group_module, "RETRY_SECONDS", 0.01)
+
+    async def talk(node: Node, stream: Stream, client: Client) -> None:
+        node.claims = [[(0, 3)]]
+        node.grow(2)
+        node.silent.add(native.ReleaseGroupRequest)
+        async with stream.consumer("w", group=True, ack="explicit") as consumer:
+            consumer.ack(await consumer.next())
+            held = [native.HeldPartition(0, 3)]
+            node.answer(native.GroupResponse(node.joined, 4, held, [0]))
+            await until(lambda: len(node.given) == 1)
+            node.answer(native.GroupResponse(node.joined, 5, held, []))
+            await settled()
+            assert consumer.partitions == ()
+            # Where the node could not do it, it is asked again.
+            request_id = node.given[0].request_id
+            node.answer(native.Failure(request_id, "store.unreachable", "why not", True, 0))
+            await until(lambda: len(node.given) == 2)
+            assert node.given[1].partitions == held
+            node.answer(native.GroupResponse(node.joined, 6, [native.HeldPartition(0, 6)], []))
+            node.answer(native.DoneResponse(node.given[1].request_id))
+            await until(lambda: consumer.partitions == (0,))
+            node.silent.clear()
 
     with_node(talk)
 
