@@ -38,6 +38,10 @@ READY_MAX: Final = 1_000
 RETRY_SECONDS: Final = 1.0
 """How long to wait before stored messages are asked for again that could not be read."""
 
+CLOCKS_MS: Final = 30_000
+"""How far clocks of publishers may be apart: what was published while a connection was lost is
+looked for from so long before the newest message on, and what has come already is dropped."""
+
 Missing = Last | From
 """Which stored messages are to be read before what follows in the inbox."""
 
@@ -91,7 +95,8 @@ class Subscription:
         self._inbox: deque[StreamMessage | Missing] = deque()
         self._inbox_bytes = 0
         self._is_overfull = False
-        self._newest = tools.now_ms()
+        self._now_ms = tools.now_ms
+        self._subscribed_ms = self._newest = tools.now_ms()
         self._sources: deque[_Source] = deque()
         self._ready: deque[Message] = deque()
         self._retry_at = 0.0
@@ -165,22 +170,31 @@ class Subscription:
 
     def message_received(self, message: StreamMessage) -> None:
         """Take a message as it came."""
-        if self._is_overfull:
-            return
-        if self._inbox_bytes >= INBOX_BYTES_MAX:
+        if self._is_overfull or self._inbox_bytes >= INBOX_BYTES_MAX:
             self._is_overfull = True
-            self._inbox.append(From(self._newest))
+            self._miss(message.id.timestamp)
             return
         self._inbox.append(message)
         self._inbox_bytes += len(message.content)
-        self._newest = max(self._newest, message.id.timestamp)
+        self._has_come(message)
         self._wake.set()
 
     def resubscribed(self) -> None:
         """Read what was published meanwhile."""
-        if not (self._inbox and isinstance(self._inbox[-1], From)):
-            self._inbox.append(From(self._newest))
+        self._miss(max(self._subscribed_ms, self._newest - CLOCKS_MS))
         self._wake.set()
+
+    def _has_come(self, message: StreamMessage) -> None:
+        # A clock that is ahead says nothing of what others have published by then.
+        self._newest = max(self._newest, min(message.id.timestamp, self._now_ms()))
+
+    def _miss(self, since_ms: int) -> None:
+        """Have stored messages read from a time on, where what is to be read last does not."""
+        last = self._inbox[-1] if self._inbox else None
+        if isinstance(last, From) and last == From(last.timestamp):
+            since_ms = min(since_ms, last.timestamp)
+            self._inbox.pop()
+        self._inbox.append(From(since_ms))
 
     def failed(self, error: RillnodeError) -> None:
         """End with an error, after what has already come."""
@@ -253,8 +267,9 @@ class Subscription:
         else:
             self._began()
             if source.missing is not None:
-                source.missing = From(message.id.timestamp)
-                self._newest = max(self._newest, message.id.timestamp)
+                publisher = source.missing.publisher if isinstance(source.missing, From) else None
+                source.missing = From(message.id.timestamp, publisher=publisher)
+                self._has_come(message)
             await self._take(message)
 
     async def _take(self, message: StreamMessage) -> None:

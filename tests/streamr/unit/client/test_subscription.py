@@ -1,6 +1,7 @@
 """Subscriptions, with live and stored messages given by hand."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import cast
 
@@ -27,10 +28,12 @@ def message(number: int, *, chain: str = "c", size: int = 0) -> StreamMessage:
 
 
 class FastClock:
-    """A clock on which waiting takes a hundredth of the time."""
+    """A clock on which waiting takes a hundredth of the time; its time of day is set by hand."""
+
+    time_ms = 500
 
     def now_ms(self) -> int:
-        return 500
+        return self.time_ms
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time() * 100
@@ -54,12 +57,13 @@ class Bench:
         self.asked: list[Resend] = []
         self.failures: list[tuple[int, RillnodeError]] = []
         self.left: list[Partition] = []
+        self.clock = FastClock()
         tools = ReaderTools(
             streams=cast(Streams, None),
             keys=cast(Keys, self),
             publish=lambda _: None,
-            clock=FastClock(),
-            now_ms=FastClock().now_ms,
+            clock=self.clock,
+            now_ms=self.clock.now_ms,
             verify=False,
         )
         self.subscription = Subscription(("s", 0), self, self._resend, tools, start=start)
@@ -109,14 +113,32 @@ async def test_what_was_missed_is_read_where_it_is_missing() -> None:
     bench.stored.append(message(5, chain="other"))
     receive(message(6, chain="other"))
     assert await bench.take(8) == [0, 1, 2, 3, 4, 5, 5, 6]
-    assert bench.asked == [From(1_000)]
+    assert bench.asked == [From(500)]
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 250_000])
+async def test_what_publishers_with_other_clocks_have_sent_meanwhile_is_read(ahead_ms: int) -> None:
+    bench = Bench(message(80_000, chain="behind"))
+    bench.clock.time_ms = 101_000
+    bench.subscription.message_received(message(0))
+    bench.subscription.message_received(message(100_000 + ahead_ms, chain="other"))
+    bench.subscription.resubscribed()
+    assert await bench.take(3) == [0, 100_000 + ahead_ms, 80_000]
+    assert bench.asked == [From(101_000 - module.CLOCKS_MS)]
+
+
+async def test_a_resend_of_one_publisher_is_of_that_one_after_it_broke() -> None:
+    bench = Bench(*(message(n) for n in range(3)), start=From(0, publisher="0xpub"))
+    bench.failures = [(1, TransportError("link.closed", "gone"))]
+    assert await bench.take(3) == [0, 1, 2]
+    assert bench.asked == [From(0, publisher="0xpub"), From(1_000, publisher="0xpub")]
 
 
 async def test_nothing_published_before_the_subscription_is_missed() -> None:
     bench = Bench(message(0))
     bench.subscription.resubscribed()
     assert await bench.take(1) == [0]
-    assert bench.asked == [From(FastClock().now_ms())]
+    assert bench.asked == [From(500)]
 
 
 async def test_what_the_inbox_cannot_hold_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,10 +147,11 @@ async def test_what_the_inbox_cannot_hold_is_read_later(monkeypatch: pytest.Monk
     bench = Bench(*messages)
     for one in messages:
         bench.subscription.message_received(one)
-    assert await bench.take(50) == list(range(50))
-    (asked,) = bench.asked
-    assert isinstance(asked, From)
-    assert 1_000 < asked.timestamp < 1_010
+    # Of a publisher whose clock is behind.
+    bench.stored.insert(0, message(1, chain="behind"))
+    bench.subscription.message_received(bench.stored[0])
+    assert Counter(await bench.take(51)) == Counter([1, *range(50)])
+    assert bench.asked == [From(1_001)]
 
 
 async def test_application_that_takes_nothing_holds_the_stored_messages_back(
