@@ -146,7 +146,10 @@ def test_servers_that_are_too_old_are_refused(
 def test_a_monitoring_address_that_answers_nonsense_says_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checks, "_fetch", lambda url: b'{"x": ' + b"[" * 100_000)
+    def fetch(_: str) -> bytes:
+        return b'{"x": ' + b"[" * 100_000
+
+    monkeypatch.setattr(checks, "_fetch", fetch)
     options = JetStreamOptions(servers=(), monitors=("a",), replicas=1)
     with pytest.raises(StoreError, match="a does not say") as caught:
         asyncio.run(check_servers(options, NEW))
