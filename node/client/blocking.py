@@ -284,7 +284,7 @@ class BlockingWorkQueue:
         taking = Kept(self._loop, taken)
         try:
             return taking.wait()
-        except KeyboardInterrupt:
+        except BaseException:  # of Ctrl-C, or of another signal's handler
             taking.drop(_give_back)
             raise
 

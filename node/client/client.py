@@ -207,8 +207,8 @@ class Client(Correspondent):
         until = loop.time() + timeout_seconds
         giving_up = loop.call_at(until, session.give_up)
         try:
-            await each(*[service.stop() for service in self._services])
-            await each(*[part.close() for part in session.to_close])
+            closing = [part.close() for part in session.to_close]
+            await each(*[service.stop() for service in self._services], *closing)
         except asyncio.CancelledError:
             until = loop.time()
             raise

@@ -320,9 +320,15 @@ class Sharing(Reading):
         if self._ended:
             return
         for partition, generation in told.items():
-            if partition not in self._held and self._given.get(partition) != generation:
+            if partition in self._held:
+                continue
+            if self._given.get(partition) != generation:
                 held = self._held[partition] = _Held(generation)
                 self._begin(self._take(partition, held))
+            elif partition not in self._giving:
+                # The node has not done it: this was no member when it was asked.
+                self._giving.add(partition)
+                self._begin(self._release(partition, generation))
         for partition in response.asked:
             if partition in self._held and partition not in self._giving:
                 self._giving.add(partition)
@@ -413,23 +419,28 @@ class Sharing(Reading):
                 return
             self._lose(partition)
             self._given[partition] = held.generation
-            await self._release([native.HeldPartition(partition, held.generation)])
+            await self._release(partition, held.generation)
         finally:
             self._giving.discard(partition)
 
-    async def _release(self, given: list[native.HeldPartition]) -> None:
-        """Have the group do it, however often that fails: nobody has them until then."""
-        while True:
-            request_id, token = self._session.next_id(), self._membership.token
-            request = native.ReleaseGroupRequest(request_id, token, given)
-            try:
-                await self._session.request(self._membership.address, request, native.DoneResponse)
-            except RillnodeError as error:
-                if not error.retryable:
-                    return  # it is no member any more
+    async def _release(self, partition: int, generation: int) -> None:
+        """Have the group do it, however often that fails: nobody has the partition until then."""
+        given = [native.HeldPartition(partition, generation)]
+        try:
+            while True:
+                request_id, token = self._session.next_id(), self._membership.token
+                request = native.ReleaseGroupRequest(request_id, token, given)
+                try:
+                    await self._session.request(
+                        self._membership.address, request, native.DoneResponse
+                    )
+                    return
+                except RillnodeError as error:
+                    if not error.retryable:
+                        return  # it is no member now, and is told once it is again
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
+        finally:
+            self._giving.discard(partition)
 
     def _lose(self, partition: int) -> None:
         """The partition is another member's, or will be."""

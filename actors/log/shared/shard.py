@@ -153,7 +153,9 @@ class Shard:
             self._again = self._loop.call_later(REOPEN_SECONDS, self._open_again)
 
     def _open_again(self) -> None:
-        self._again = None
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         if not self._is_closed:
             self.ensure()
 

@@ -17,6 +17,7 @@ from nodes import CLIENT, connect_to, node_config
 from rillnode.actors.core.streams.service import StreamService
 from rillnode.actors.log.rocks.tables import Tables
 from rillnode.actors.log.rocks.writer import Writer
+from rillnode.codecs import native
 from rillnode.codecs.errors import RequestError
 from rillnode.node.client import Client, connect
 from rillnode.node.runtime import Node
@@ -102,9 +103,12 @@ class Failing:
         """Let the stream service fail, and go on as often as it does without being given up."""
         self.process.send_signal(signal.SIGUSR1)
         failures = 0
+        session = client._session  # pyright: ignore[reportPrivateUsage]
         while failures < StreamService.restarts_max:
+            # Which no client asks again by itself.
+            request = native.RemoveRequest(session.next_id(), "nothing")
             try:
-                await client.remove("nothing")  # which no client asks again by itself
+                await session.request(b"stream", request, native.DoneResponse)
             except RequestError as error:
                 if error.code == "actor.failed":
                     failures += 1

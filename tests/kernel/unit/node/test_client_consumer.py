@@ -820,9 +820,16 @@ def test_what_is_given_up_is_not_taken_again_before_the_node_has_done_it(
             request_id = node.given[0].request_id
             node.answer(native.Failure(request_id, "store.unreachable", "why not", True, 0))
             await until(lambda: len(node.given) == 2)
-            assert node.given[1].partitions == held
+            # Or where it did not know the member yet, which has come over another link.
+            request_id = node.given[1].request_id
+            node.answer(native.Failure(request_id, "group.member", "why not", False, 0))
+            await settled()
+            node.answer(native.GroupResponse(node.joined, 5, held, []))
+            await until(lambda: len(node.given) == 3)
+            assert consumer.partitions == ()
+            assert all(one.partitions == held for one in node.given)
             node.answer(native.GroupResponse(node.joined, 6, [native.HeldPartition(0, 6)], []))
-            node.answer(native.DoneResponse(node.given[1].request_id))
+            node.answer(native.DoneResponse(node.given[2].request_id))
             await until(lambda: consumer.partitions == (0,))
             node.silent.clear()
 
