@@ -645,28 +645,39 @@ class Hosting:
         if endpoint.ended is not None:
             return
         endpoint.reason = endpoint.reason or reason
-        if not endpoint.closing:
-            endpoint.closing = True
-            # It takes nothing new any more: so it ends, though whoever waits here is cancelled.
-            endpoint.ending = self.loop.create_task(self._end(endpoint, seconds))
-        try:
-            async with asyncio.timeout(seconds):
-                await endpoint.wait()
-        except TimeoutError:
-            logger.warning("stop_cut_short", extra={"actor": endpoint.address})
-            self.system.exit(endpoint.cell)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LINGER_SECONDS + 1.0):
+        if endpoint.closing:
+            try:
+                async with asyncio.timeout(seconds):
                     await endpoint.wait()
+            except TimeoutError:
+                await self._cut_short(endpoint)
+            return
+        endpoint.closing = True
+        # It takes nothing new any more: so it ends, though whoever waits here is cancelled.
+        endpoint.ending = self.loop.create_task(self._end(endpoint, seconds))
+        await asyncio.shield(endpoint.ending)
 
     async def _end(self, endpoint: Endpoint, seconds: float) -> None:
-        """Have an actor end after its children, and after what waits for it."""
-        children = tuple(endpoint.children.values())
-        await asyncio.gather(*(self.stop(one, seconds, "parent") for one in children))
-        if endpoint.wire is not None:
-            await self._work_off(endpoint.cell)
-        elif endpoint.ended is None:
-            self.system.post(endpoint.cell, Last())
+        """Have an actor end after its children, and after what waits for it, or in this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                children = tuple(endpoint.children.values())
+                await asyncio.gather(*(self.stop(one, seconds, "parent") for one in children))
+                if endpoint.wire is not None:
+                    await self._work_off(endpoint.cell)
+                elif endpoint.ended is None:
+                    self.system.post(endpoint.cell, Last())
+                await endpoint.wait()
+        except TimeoutError:
+            await self._cut_short(endpoint)
+
+    async def _cut_short(self, endpoint: Endpoint) -> None:
+        """End an actor at once, and what it is still at."""
+        logger.warning("stop_cut_short", extra={"actor": endpoint.address})
+        self.system.exit(endpoint.cell)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS + 1.0):
+                await endpoint.wait()
 
     async def _work_off(self, cell: Cell) -> None:
         """Have one of Thespian's actors exit when nothing waits for it."""

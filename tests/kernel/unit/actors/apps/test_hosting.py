@@ -311,6 +311,21 @@ async def test_a_stop_that_is_cancelled_ends_the_actor_all_the_same(site: Site) 
     assert (await (await site.spawn(echo, address="p")).ask(b"x")).payload == b"x"
 
 
+async def test_a_stop_that_is_cancelled_keeps_its_limit(site: Site) -> None:
+    async def stuck(message: Message, ctx: Context) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    ref = await site.spawn(stuck, address="p")
+    asking = asyncio.ensure_future(code_of(ref.ask(b"x")))
+    await site.core.settle()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(ref.stop(timeout_seconds=0.1), 0.01)
+    async with asyncio.timeout(5.0):
+        assert (await ref.wait()).reason == "stopped"
+    assert await asking == "actor.stopped"
+
+
 async def test_who_watches_is_told_once_and_also_late(site: Site) -> None:
     class Watcher(Actor):
         def __init__(self, watched: ActorRef, notes: list[Any]) -> None:
