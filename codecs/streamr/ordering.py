@@ -120,11 +120,16 @@ class OrderedChain:
         """How many characters of content wait."""
         return self._waiting_bytes
 
+    def has(self, message: StreamMessage) -> bool:
+        """Whether a message waits, or is not newer than the last delivered."""
+        number = number_of(message)
+        return number in self._waiting or (self._last is not None and number <= self._last)
+
     def add(self, message: StreamMessage, now: float) -> list[OrderingEvent]:
         """Take a message as it came; what is not newer than the last delivered is dropped."""
-        number = number_of(message)
-        if number in self._waiting or (self._last is not None and number <= self._last):
+        if self.has(message):
             return []
+        number = number_of(message)
         if self._is_next(message):
             self._last = number
             events: list[OrderingEvent] = [Ordered(message=message)]
@@ -251,9 +256,14 @@ class OrderedChains:
         deadlines = (chain.deadline for chain in self._with_gaps.values())
         return min((d for d in deadlines if d is not None), default=None)
 
+    def has(self, message: StreamMessage) -> bool:
+        """Whether `add` would drop a message."""
+        chain = self._chains.get(chain_of(message))
+        return chain is not None and chain.has(message)
+
     def add(self, message: StreamMessage, now: float) -> list[OrderingEvent]:
         """Take a message as it came."""
-        name = (message.id.publisher_id.lower(), message.id.chain_id)
+        name = chain_of(message)
         chain = self._chains.get(name)
         events: list[OrderingEvent] = []
         if chain is None:
@@ -288,6 +298,11 @@ class OrderedChains:
         else:
             self._with_gaps.setdefault(name, chain)
         return events
+
+
+def chain_of(message: StreamMessage) -> ChainName:
+    """The message's chain."""
+    return message.id.publisher_id.lower(), message.id.chain_id
 
 
 def number_of(message: StreamMessage) -> Number:

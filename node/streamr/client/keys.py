@@ -236,8 +236,11 @@ class Keys:
             logger.warning("key_request_dropped", extra={"code": "key.full"})
         self._requests.put_nowait(message)
 
-    def resubscribed(self) -> None:
+    def interrupted(self) -> None:
         """Nothing to do: who has no answer asks again."""
+
+    def resubscribed(self) -> None:
+        """Likewise."""
 
     def failed(self, error: RillnodeError) -> None:
         """Listen again, where it was the server that has ended it: who publishes is asked for keys.

@@ -27,8 +27,12 @@ class Inbox(Protocol):
         """Take a message as it came."""
         ...
 
+    def interrupted(self) -> None:
+        """The connection was lost and is made again: nothing of it has come yet."""
+        ...
+
     def resubscribed(self) -> None:
-        """The connection was lost and is made again: messages may be missing here."""
+        """Messages come again, and before this some may be missing."""
         ...
 
     def failed(self, error: RillnodeError) -> None:
@@ -101,6 +105,8 @@ class Live:
         for partition, followed in self._followed.items():
             # What the server has not answered yet, the connection asks again by itself.
             if followed.subscribing.done():
+                for inbox in followed.inboxes:
+                    inbox.interrupted()
                 again = self._resubscribe(partition, followed)
                 followed.subscribing = asyncio.get_running_loop().create_task(again)
 

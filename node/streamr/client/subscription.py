@@ -97,6 +97,8 @@ class Subscription:
         self._is_overfull = False
         self._now_ms = tools.now_ms
         self._subscribed_ms = self._newest = tools.now_ms()
+        # What was the newest when the connection was lost, until what is missing is asked for.
+        self._lost_at: int | None = None
         self._sources: deque[_Source] = deque()
         self._ready: deque[Message] = deque()
         self._retry_at = 0.0
@@ -179,9 +181,15 @@ class Subscription:
         self._has_come(message)
         self._wake.set()
 
+    def interrupted(self) -> None:
+        """Note what was the newest: live messages may come before `resubscribed` is called."""
+        if self._lost_at is None:
+            self._lost_at = self._newest
+
     def resubscribed(self) -> None:
         """Read what was published meanwhile."""
-        self._miss(max(self._subscribed_ms, self._newest - CLOCKS_MS))
+        lost_at, self._lost_at = self._lost_at, None
+        self._miss((self._newest if lost_at is None else lost_at) - CLOCKS_MS)
         self._wake.set()
 
     def _has_come(self, message: StreamMessage) -> None:
@@ -189,7 +197,11 @@ class Subscription:
         self._newest = max(self._newest, min(message.id.timestamp, self._now_ms()))
 
     def _miss(self, since_ms: int) -> None:
-        """Have stored messages read from a time on, where what is to be read last does not."""
+        """Have stored messages read from a time on, where what is to be read last does not.
+
+        None from before the subscription, which nobody has asked for.
+        """
+        since_ms = max(self._subscribed_ms, since_ms)
         last = self._inbox[-1] if self._inbox else None
         if isinstance(last, From) and last == From(last.timestamp):
             since_ms = min(since_ms, last.timestamp)
@@ -269,10 +281,13 @@ class Subscription:
             if source.missing is not None:
                 publisher = source.missing.publisher if isinstance(source.missing, From) else None
                 source.missing = From(message.id.timestamp, publisher=publisher)
-                self._has_come(message)
+                if publisher is None:
+                    self._has_come(message)
             await self._take(message)
 
     async def _take(self, message: StreamMessage) -> None:
+        if self._chains.has(message):
+            return  # and nothing is to be found out of it
         if await self.reader.is_genuine(message):
             await self._order(self._chains.add(message, self._clock.monotonic()))
 

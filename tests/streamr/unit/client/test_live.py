@@ -47,9 +47,14 @@ class Reader:
 
     def __init__(self) -> None:
         self.told: list[object] = []
+        self.interruptions = 0
 
     def message_received(self, message: object) -> None:
         self.told.append(message)
+
+    def interrupted(self) -> None:
+        assert "resubscribed" not in self.told
+        self.interruptions += 1
 
     def resubscribed(self) -> None:
         self.told.append("resubscribed")
@@ -81,7 +86,7 @@ async def test_who_follows_after_a_refusal_is_subscribed_anew(
     assert len(server.asked) == asked + 1
     server.live.connection_opened()
     await until(lambda: after.told == ["resubscribed"])
-    assert before.told == [REFUSAL]
+    assert (before.told, after.interruptions) == ([REFUSAL], 1)
 
 
 async def test_who_follows_while_it_is_refused_is_told_so() -> None:

@@ -116,6 +116,17 @@ async def test_what_was_missed_is_read_where_it_is_missing() -> None:
     assert bench.asked == [From(500)]
 
 
+async def test_what_comes_before_the_answer_hides_nothing_of_a_long_outage() -> None:
+    bench = Bench(message(40_000, chain="silent"))
+    bench.clock.time_ms = 301_000
+    bench.subscription.message_received(message(0))
+    bench.subscription.interrupted()
+    bench.subscription.message_received(message(300_000, chain="busy"))
+    bench.subscription.resubscribed()
+    assert await bench.take(3) == [0, 300_000, 40_000]
+    assert bench.asked == [From(500)]
+
+
 @pytest.mark.parametrize("ahead_ms", [0, 250_000])
 async def test_what_publishers_with_other_clocks_have_sent_meanwhile_is_read(ahead_ms: int) -> None:
     bench = Bench(message(80_000, chain="behind"))
@@ -147,11 +158,12 @@ async def test_what_the_inbox_cannot_hold_is_read_later(monkeypatch: pytest.Monk
     bench = Bench(*messages)
     for one in messages:
         bench.subscription.message_received(one)
-    # Of a publisher whose clock is behind.
-    bench.stored.insert(0, message(1, chain="behind"))
+    # Of a publisher whose clock is behind, and of one who says that it is long ago.
+    bench.stored[:0] = [message(-900, chain="old"), message(1, chain="behind")]
     bench.subscription.message_received(bench.stored[0])
+    bench.subscription.message_received(bench.stored[1])
     assert Counter(await bench.take(51)) == Counter([1, *range(50)])
-    assert bench.asked == [From(1_001)]
+    assert bench.asked == [From(500)]
 
 
 async def test_application_that_takes_nothing_holds_the_stored_messages_back(
