@@ -6,7 +6,7 @@ Where it does not live to do that, the others do, a while later.
 
 import asyncio
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -51,6 +51,9 @@ class Catalogue:
         self._shards = shards
         self._held = held
         self._watching = watching
+        # Views whose removed streams are to be looked for, with the names that were compared.
+        self._to_sweep: dict[int, set[str]] = {}
+        self._is_sweeping = False
 
     # What became of streams ------------------------------------------------------------------
 
@@ -128,32 +131,47 @@ class Catalogue:
     async def compare(self, number: int) -> None:
         """Put into the catalogue what became of a view's streams, where nobody has lived to.
 
-        Both are gone through: the view for streams that were made, the catalogue for removed ones.
+        The view is gone through for streams that were made, and the catalogue for removed ones:
+        once for all views that are opened meanwhile.
         """
+        views: dict[int, set[str]] = {number: set()}
         await asyncio.sleep(LISTING_SECONDS)
-        shards, shard, compared = self._shards, self._shards[number], set[str]()
         try:
-            for source, other in ((number, CATALOGUE), (CATALOGUE, number)):
-                page = ListStreams(more=True)
-                while page.more and shard.is_ready:
-                    after = page.records[-1].name if page.records else ""
-                    page = ListStreams(after=after, names_only=True)
-                    generation = shard.follows.applied
-                    await shards.ask(source, page)
-                    for record in page.records:
-                        name = record.name
-                        if name in compared or shards.place.of_stream_id(record.id) != number:
-                            continue
-                        compared.add(name)
-                        found = FindStream(name=name)
-                        await shards.ask(other, found)
-                        if found.record != record:
-                            is_so = record if source == number else found.record
-                            listing = PutListing(name=name, record=is_so, generation=generation)
-                            shards[CATALOGUE].submit(listing)
+            await self._compare(number, views)
+            self._to_sweep |= views
+            if not self._is_sweeping:
+                self._is_sweeping = True
+                await asyncio.sleep(LISTING_SECONDS)
+                views, self._to_sweep, self._is_sweeping = self._to_sweep, {}, False
+                await self._compare(CATALOGUE, views)
         except StoreError as error:
-            extra = {"shard": number, "code": error.code}
+            extra = {"shards": list(views), "code": error.code}
             logger.warning("listings_not_compared", extra=extra)
+
+    async def _compare(self, source: int, views: Mapping[int, set[str]]) -> None:
+        """Compare what one view has of streams with what another has.
+
+        Args:
+            source: the view that is gone through: the catalogue, or that of the streams' shard.
+            views: the shards whose streams are compared, with the names that were.
+        """
+        shards, page = self._shards, ListStreams(more=True)
+        while page.more and any(shards[number].is_ready for number in views):
+            after = page.records[-1].name if page.records else ""
+            page = ListStreams(after=after, names_only=True)
+            generations = {number: shards[number].follows.applied for number in views}
+            await shards.ask(source, page)
+            for record in page.records:
+                name, number = record.name, shards.place.of_stream_id(record.id)
+                if number not in views or name in views[number] or not shards[number].is_ready:
+                    continue
+                views[number].add(name)
+                found = FindStream(name=name)
+                await shards.ask(number if source == CATALOGUE else CATALOGUE, found)
+                if found.record != record:
+                    is_so = found.record if source == CATALOGUE else record
+                    listing = PutListing(name=name, record=is_so, generation=generations[number])
+                    shards[CATALOGUE].submit(listing)
 
     async def _list_later(self, listing: PutListing) -> None:
         """Put into the catalogue what who has done it may not have come to put there."""
