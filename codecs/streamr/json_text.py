@@ -15,14 +15,14 @@ The contents of messages are the publishers' own JSON, which only has to be what
 import json
 import re
 from decimal import Decimal
-from math import isfinite
+from math import inf, isfinite
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.limits import FRAME_BYTES_MAX
-from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_VALUE_CHARS_MAX
 
 T = TypeVar("T")
 
@@ -156,7 +156,7 @@ def read_value(text: str) -> Any:
         reason = error
     check_value(text)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_integer)
     except (ValueError, RecursionError):
         raise reason from None
 
@@ -165,12 +165,16 @@ def javascript_text(text: str) -> str:
     """What JavaScript writes of what it reads in a JSON text: `JSON.stringify(JSON.parse(text))`.
 
     Raises:
-        CodecError: `codec.json`; `codec.utf8`; `codec.limit`, nested too deeply.
+        CodecError: `codec.json`; `codec.utf8`; `codec.limit`, the text or what it becomes is longer
+            than STREAMR_VALUE_CHARS_MAX, or it is nested too deeply.
 
     Source: ECMA-262, JSON.stringify, Number::toString and OrdinaryOwnPropertyKeys.
     """
+    _check_length(text)
     try:
-        return _written(json.loads(text, parse_int=float, parse_constant=_refuse))
+        written = _written(json.loads(text, parse_int=float, parse_constant=_refuse))
+        _check_length(written)
+        return written
     except RecursionError:
         raise CodecError("codec.limit", "JSON is nested too deeply") from None
     except ValueError:
@@ -206,21 +210,38 @@ def _skip(line: str, at: int) -> int:
     return between.end() if between else at
 
 
+def _check_length(text: str) -> None:
+    if len(text) > STREAMR_VALUE_CHARS_MAX:
+        reason = f"a JSON value and its text have at most {STREAMR_VALUE_CHARS_MAX:,} characters"
+        raise CodecError("codec.limit", reason)
+
+
+def _integer(digits: str) -> int | float:
+    """An integer; infinite where it has more digits than Python reads, long beyond JavaScript."""
+    try:
+        return int(digits)
+    except ValueError:
+        return -inf if digits.startswith("-") else inf
+
+
 def _refuse(constant: str) -> float:
     """Refuse the names of numbers that JSON does not have, and `json` does."""
     raise ValueError(constant)
 
 
 def _written(value: object) -> str:
+    # A level takes one frame of the stack: what is within it is written by `map` alone.
     match value:
         case dict():
             names = [name for name in value if not _is_index(name)]
             if len(names) < len(value):  # those come first, in their order
                 names = [*sorted(value.keys() - {*names}, key=int), *names]
-            members = (f"{write_json(name)}:{_written(value[name])}" for name in names)
-            return f"{{{','.join(members)}}}"
+            texts = [*map(_written, map(value.get, names))]
+            members = zip(map(write_json, names), texts, strict=True)
+            return f"{{{','.join(map(':'.join, members))}}}"
         case list():
-            return f"[{','.join(map(_written, value))}]"
+            texts = [*map(_written, value)]
+            return f"[{','.join(texts)}]"
         case float():
             return _number(value)
         case _:

@@ -11,6 +11,11 @@ STREAMR_NODES_MAX: Final = 1_024
 NODE_ADDRESS_CHARS_MAX: Final = 512
 """Address of an overlay node. Own choice: a host's name has at most 253 characters."""
 
+STREAMR_VALUE_CHARS_MAX: Final = 65_536
+"""A content that is no string but a JSON value, and the text that it stands for. Own choice: the
+text is made in some 40 ms before any right is checked, and may be four times the value's length.
+Released clients always send a string, which is taken as it is and has no such limit."""
+
 STREAMR_GAPS_MAX: Final = 10_000
 """Gaps of one message chain; streamr-network 22."""
 

@@ -1,5 +1,6 @@
 """JSON from outside: every text gives a value or a CodecError that says where it is wrong."""
 
+from contextlib import suppress
 from math import inf
 
 import pytest
@@ -20,7 +21,7 @@ from rillnode.codecs.streamr.json_text import (
     whole,
     write_json,
 )
-from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX
+from rillnode.codecs.streamr.limits import STREAMR_INTEGER_MAX, STREAMR_VALUE_CHARS_MAX
 
 
 class Pair(Struct, array_like=True):
@@ -141,6 +142,7 @@ def test_what_has_no_text_is_refused() -> None:
         (r'["\\ud83d\ud83d\ude00"]', ["\\ud83d\U0001f600"]),
         ("[1e400,1.0]", [inf, 1.0]),
         ("123456789012345678901234567890", 123456789012345678901234567890),
+        (f"[{'1' * 5_000},-{'1' * 5_000}]", [inf, -inf]),
     ]
 )
 def test_a_value_may_be_whatever_javascript_reads(text: str, value: object) -> None:
@@ -186,6 +188,26 @@ def test_no_text_is_rewritten_of_what_is_no_json_or_too_deep() -> None:
     for text in ("", "{", "NaN", '"\n"'):
         with pytest.raises(CodecError, match=r"codec\.json"):
             javascript_text(text)
-    for text in ("[" * 100_000 + "]" * 100_000, '{"a":' * 100_000):
-        with pytest.raises(CodecError, match=r"codec\.limit"):
+    for text in ("[" * 10_000 + "]" * 10_000, '{"a":' * 10_000 + "1" + "}" * 10_000):
+        with pytest.raises(CodecError, match=r"nested too deeply .*codec\.limit"):
+            javascript_text(text)
+
+
+@each_row([("[", "]"), ('{"a":', "}")])
+def test_what_is_nested_is_rewritten_as_deep_as_the_stack_has_room(begin: str, end: str) -> None:
+    text = f"{begin * 700}1{end * 700}"
+    assert javascript_text(text) == text
+    for depth in range(850, 1_000):  # until wherever the stack ends
+        with suppress(CodecError):
+            javascript_text(f"{begin * depth}1{end * depth}")
+
+
+def test_a_text_is_rewritten_up_to_a_limit_before_and_after() -> None:
+    longest = f"[{'1' * (STREAMR_VALUE_CHARS_MAX - 2)}]"
+    assert javascript_text(longest) == "[null]"
+    zeros = ",".join(["0"] * (STREAMR_VALUE_CHARS_MAX // 2 - 1))
+    assert javascript_text(f"[{zeros}]") == f"[{zeros}]"
+    grown = ",".join(["1e20"] * (STREAMR_VALUE_CHARS_MAX // 20))
+    for text in (longest + " ", f"[{grown}]"):
+        with pytest.raises(CodecError, match=r"at most 65,536 characters .*codec\.limit"):
             javascript_text(text)
