@@ -251,6 +251,16 @@ def flags_of(
     return sum(flag for flag, column in given if column is not None)
 
 
+def check_entry_size(size: int) -> None:
+    """Check that an entry's data is within its limit.
+
+    Raises:
+        CodecError: `entries.size`, it is not.
+    """
+    if size > ENTRY_BYTES_MAX:
+        raise CodecError("entries.size", f"an entry holds at most {ENTRY_BYTES_MAX} bytes")
+
+
 def check_body(count: int, body: bytes | memoryview, flags: int = 0) -> None:
     """Check that a body from outside holds `count` entries within the limits.
 
@@ -274,8 +284,7 @@ def check_body(count: int, body: bytes | memoryview, flags: int = 0) -> None:
         _check_flags(flags)
         columns = _columns(flags)
     lengths = _read_words(body, count * columns)
-    if max(lengths) > ENTRY_BYTES_MAX:
-        raise CodecError("entries.size", f"an entry holds at most {ENTRY_BYTES_MAX} bytes")
+    check_entry_size(max(lengths))
     table = 4 * count * columns
     total = table + sum(lengths)
     if flags & FLAG_KEYS:

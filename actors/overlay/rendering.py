@@ -15,7 +15,7 @@ import msgspec
 
 from rillnode.actors.log import StreamRecord
 from rillnode.actors.streamr.stored import expiry_of
-from rillnode.codecs.entries import Entry, EntryKind, NewEntry
+from rillnode.codecs.entries import Entry, EntryKind, NewEntry, check_entry_size
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keyed import check_headers, check_headers_size, check_key_size
 from rillnode.codecs.streamr.json_text import read_json
@@ -166,16 +166,20 @@ def _entry(content: str) -> NewEntry:
     """What `_content` was made of.
 
     Raises:
-        CodecError: `network.content`; as `read_json`; or as of a key or headers beyond their limit.
+        CodecError: `network.content`; as `read_json`; or as of data, a key or headers beyond their
+            limit.
     """
     try:
         encoded = _base64_in(content)
         if encoded is None:
-            return NewEntry(content.encode())
+            encoded_content = content.encode()
+            check_entry_size(len(encoded_content))
+            return NewEntry(encoded_content)
         parts = {name: base64.b64decode(part, validate=True) for name, part in encoded.items()}
     except ValueError:
         raise CodecError("network.content", "a carried entry is JSON or base64") from None
     key, headers = parts.get("key"), parts.get("headers", b"")
+    check_entry_size(len(parts["data"]))
     check_key_size(len(key or b""))
     check_headers_size(len(headers))
     check_headers((headers,))

@@ -176,20 +176,22 @@ class Publishing:
         """The text to be kept of a message that was checked; None for one that was there before.
 
         Raises:
-            RequestError: it has no text.
+            RequestError: it has no text, or one that is too large to be kept.
         """
         message = publication.message
         if message.id.publisher_id.lower() == self._context.node_key.address.lower():
             # It is in the log already: this node has made it of an entry there.
             self._context.counters["own"] += 1
             return None
+        try:
+            text = stored_text(message, publication.text)
+        except CodecError as error:
+            raise RequestError(REQUEST_FAILED, error.text) from None
+        # Last: what is refused must not be taken for a duplicate when it comes again.
         if not self._is_fresh(publication):
             self._context.counters["duplicate"] += 1
             return None
-        try:
-            return stored_text(message, publication.text)
-        except CodecError as error:
-            raise RequestError(REQUEST_FAILED, error.text) from None
+        return text
 
     def _is_fresh(self, publication: Publication) -> bool:
         message = publication.message

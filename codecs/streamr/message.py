@@ -23,9 +23,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from rillnode.codecs.entries import check_entry_size
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.streamr.json_text import Scalar, Text, read_json, text_of, write_json
-from rillnode.codecs.streamr.message_layouts import VERSIONS, read_layout
+from rillnode.codecs.streamr.message_layouts import VERSIONS, content_is_string, read_layout
 from rillnode.codecs.streamr.stream_message import (
     ContentType,
     EncryptionType,
@@ -134,25 +135,32 @@ def encode_either(message: StreamMessage, version: int) -> str:
 def stored_text(message: StreamMessage, text: bytes | None = None) -> bytes:
     """The text to keep of a message that was published.
 
-    That is its own text, where it has come as one of STORED_VERSION; else the message in that
-    version; and where it has no form in it, what it came as.
+    That is its own text, where it has come as one of STORED_VERSION and with a string as content;
+    else the message in that version; and where it has no form in it, in its own. A content that
+    came as a value would have to be rewritten whenever it is read.
 
     Args:
         message: the message, as it was decoded.
         text: what it was decoded from, if that was a text.
 
     Raises:
-        CodecError: `codec.utf8`.
+        CodecError: `codec.utf8`; `entries.size`, it is larger than an entry may be.
     """
-    if text is not None and message.version == STORED_VERSION:
-        return text
-    try:
-        return encode_message(message, STORED_VERSION).encode()
-    except CodecError as error:
-        if error.code != "streamr.inexpressible":
-            raise
-    if text is not None:
-        return text
+    if text is not None and message.version == STORED_VERSION and content_is_string(text):
+        stored = text
+    else:
+        stored = _encode_stored(message)
+    check_entry_size(len(stored))
+    return stored
+
+
+def _encode_stored(message: StreamMessage) -> bytes:
+    if message.version != STORED_VERSION:
+        try:
+            return encode_message(message, STORED_VERSION).encode()
+        except CodecError as error:
+            if error.code != "streamr.inexpressible":
+                raise
     return encode_message(message, message.version, message.layout).encode()
 
 

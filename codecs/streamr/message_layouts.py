@@ -12,8 +12,8 @@
 
 Released readers pass over elements at the end that they do not know, and take those missing after
 the content as absent; so do these. A content that is no text but null, an object or an array, is
-the text that JavaScript makes of it, whatever text it stands there as: that is what released
-readers pass on, and what its signature is over. A partition or sequence that is null is 0, as the
+the text that JavaScript makes of it, however it is written there: that is what released readers
+pass on, and what its signature is over. A partition or sequence that is null is 0, as the
 specifications say; version 30 may leave publisher and chain null as well: empty.
 
 The specifications' own layouts are taken only where number and types of the elements are exactly
@@ -263,6 +263,19 @@ class _Ten32(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
         return _specified_message(self, self.group_key_id)
 
 
+class _Start32(Struct, array_like=True, frozen=True):
+    version: Raw
+    id: Raw
+    previous: Raw
+    message_type: Raw
+    content_type: Raw
+    encryption_type: Raw
+    group_key_id: Raw
+    content: Raw
+
+
+_START_32: Final = Decoder(_Start32)
+
 _LAYOUTS: Final[dict[int, tuple[Decoder[_LayoutSchema], ...]]] = {
     28: (Decoder(_V28),),
     29: (Decoder(_V29),),
@@ -290,6 +303,22 @@ def read_layout(version: int, text: Text) -> StreamMessage:
             reason = reason or error
     assert reason
     raise reason
+
+
+def content_is_string(text: Text) -> bool:
+    """Whether a message of version 32 has its content as a string, not as a value.
+
+    Args:
+        text: what a message was decoded from.
+
+    Raises:
+        CodecError: as `read_json`.
+    """
+    start = read_json(_START_32, text)
+    last = bytes(start.content)
+    # Of nine elements the content is the one before, and its signature's type stands here.
+    content = bytes(start.group_key_id) if last[:1].isdigit() else last
+    return content[:1] == b'"'
 
 
 def _old_message(

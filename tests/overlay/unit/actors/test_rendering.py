@@ -8,6 +8,7 @@ from rillnode.actors.overlay.rendering import CHAIN, Renderer, is_carried, item_
 from rillnode.codecs.entries import Entry, EntryKind, NewEntry
 from rillnode.codecs.errors import CodecError
 from rillnode.codecs.keyed import encode_headers
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
 from rillnode.codecs.streamr.control import decode_control, encode_control
 from rillnode.codecs.streamr.control_messages import BroadcastMessage
 from rillnode.codecs.streamr.stream_message import MessageId, MessageRef, StreamMessage
@@ -90,6 +91,8 @@ def test_what_has_no_message_is_left_out() -> None:
         '{"data":"?"}',
         '{"data":"","key":"?"}',
         '{"data":"","key":"%s"}' % ("AAAA" * 400),
+        f'"{"x" * ENTRY_BYTES_MAX}"',
+        '{"data":"%s"}' % ("AAAA" * (ENTRY_BYTES_MAX // 3 + 1)),
         '{"data":"","headers":"gaDEAA=="}',
         '{"data":"","headers":"%s"}' % ("AAAA" * 9_999),
     ],
@@ -98,3 +101,9 @@ def test_content_that_no_node_has_written_is_refused(content: str) -> None:
     name = MessageId("s", 2, 5, 0, "a" * 64, CHAIN)
     with pytest.raises(CodecError):
         item_of(StreamMessage(id=name, content=content), None)
+
+
+def test_a_message_that_is_larger_than_an_entry_may_be_is_refused() -> None:
+    name = MessageId("s", 2, 5, 0, "0xAb", "c")
+    with pytest.raises(CodecError, match=r"entries\.size"):
+        item_of(StreamMessage(id=name, content="x" * ENTRY_BYTES_MAX), None)

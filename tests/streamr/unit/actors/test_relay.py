@@ -10,7 +10,7 @@ from rillnode.actors.core.streams.context import stream_address
 from rillnode.actors.log import Read, log_id
 from rillnode.actors.streamr import relay
 from rillnode.actors.streamr.stored import read_entry
-from rillnode.codecs import native
+from rillnode.codecs import entries, native
 from rillnode.codecs.entries import Entry, EntryKind, entries_of
 from rillnode.codecs.routing.stream import PushRequest
 from rillnode.codecs.streamr.ethereum import EthereumKey
@@ -182,6 +182,20 @@ async def test_messages_that_could_not_be_stored_may_come_again(node: StreamrCor
     (error,) = await client.ask(publish(message(1_000), "first"))
     assert (error[:3], error[4]) == ([2, 7, "first"], "REQUEST_FAILED")
     node.core.clock.advance(1.0)
+    assert len(await client.ask(publish(message(1_000)))) == 1
+
+
+async def test_a_message_that_is_too_large_to_be_stored_is_refused_each_time(
+    node: StreamrCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.stream()
+    client = node.client()
+    await client.subscribe()
+    monkeypatch.setattr(entries, "ENTRY_BYTES_MAX", 100)
+    for _ in range(2):
+        (error,) = await client.ask(publish(message(1_000), "p"))
+        assert (error[:3], error[4]) == ([2, 7, "p"], "REQUEST_FAILED")
+    monkeypatch.undo()
     assert len(await client.ask(publish(message(1_000)))) == 1
 
 

@@ -1,10 +1,15 @@
 """Stream messages: layouts, what they leave out, what they refuse, and how they become another."""
 
+from contextlib import nullcontext
+
 import pytest
 from msgspec.structs import replace
 
 from each_row import each_row
 from rillnode.codecs.errors import CodecError
+from rillnode.codecs.limits import ENTRY_BYTES_MAX
+from rillnode.codecs.streamr.json_text import write_json
+from rillnode.codecs.streamr.limits import STREAMR_VALUE_CHARS_MAX
 from rillnode.codecs.streamr.message import (
     EncryptionType,
     Layout,
@@ -127,6 +132,14 @@ def test_content_is_its_text_or_the_text_that_javascript_makes_of_it(
     text = f"[32,{ID},null,27,0,0,null, {element} ,null,0,null]"
     assert decode_message(text).content == content
     assert decode_message(text.encode()).content == content
+
+
+def test_only_a_content_that_is_a_string_may_be_long() -> None:
+    text = f"[32,{ID},null,27,0,0,null,%s,null,0,null]"
+    content = f'["{"x" * STREAMR_VALUE_CHARS_MAX}"]'
+    assert decode_message(text % write_json(content)).content == content
+    assert refusal(text % content).code == "codec.limit"
+    assert refusal(text % f"[{'1e20,' * 10_000}1]").code == "codec.limit"
 
 
 def test_an_array_is_decoded_as_its_text_is() -> None:
@@ -283,14 +296,42 @@ def test_a_message_of_the_stored_version_is_stored_as_it_came() -> None:
     assert stored_text(decode_message(TEN), TEN.encode()) == TEN.encode()
 
 
+@each_row(
+    [
+        f'[32, {ID},null,27,0,0,null,%s,null,0,null,"more"]',
+        f'[32, {ID},null,27,0,0,"key",%s]',
+        f"[32, {ID},null,30,0,0,null,%s,0,null]",
+        f"[32, {ID},null,27,0,0,%s,0,null]",
+    ]
+)
+def test_a_content_that_came_as_a_value_is_stored_as_a_string(text: str) -> None:
+    came = (text % '{"a":1e2}').encode()
+    message = decode_message(came)
+    stored = stored_text(message, came)
+    assert decode_message(stored) == message
+    assert rb'"{\"a\":100}"' in stored
+    came = (text % r'"{\"a\":1e2}"').encode()
+    assert stored_text(decode_message(came), came) == came
+
+
+def test_what_is_larger_than_an_entry_may_be_is_not_stored() -> None:
+    text = f'[32,{ID},null,27,0,0,null,"%s",null,0,null]'
+    room = ENTRY_BYTES_MAX - len(text % "")
+    for size, fits in ((room, True), (room + 1, False)):
+        came = (text % ("x" * size)).encode()
+        for given in (came, None):
+            with nullcontext() if fits else pytest.raises(CodecError, match=r"entries\.size"):
+                assert stored_text(decode_message(came), given) == came
+
+
 def test_another_version_is_stored_as_that_one_if_it_can_be() -> None:
     text = f'[31,{ID},null,27,0,"x",0,null]'
     stored = f'[32,{ID},null,27,0,0,null,"x",null,0,null]'.encode()
     assert stored_text(decode_message(text), text.encode()) == stored
     assert stored_text(decode_message(stored)) == stored
     new_key = f'[31, {ID},null,27,3,"ff",0,null]'
-    assert stored_text(decode_message(new_key), new_key.encode()) == new_key.encode()
-    assert stored_text(decode_message(new_key)) == new_key.replace(" ", "").encode()
+    for given in (new_key.encode(), None):
+        assert stored_text(decode_message(new_key), given) == new_key.replace(" ", "").encode()
     assert stored_text(decode_message(TEN)) == TEN.encode()
     with pytest.raises(CodecError, match=r"codec\.utf8"):
         stored_text(replace(PLAIN, content="\ud800"))
