@@ -265,10 +265,19 @@ def moment(text: str) -> Time:
 
 def seconds(text: str) -> float:
     """An argument that is a time in seconds, over 0."""
+    return _over_zero(text, "seconds")
+
+
+def days(text: str) -> float:
+    """An argument that is a time in days, over 0."""
+    return _over_zero(text, "days")
+
+
+def _over_zero(text: str, unit: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds over 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of {unit} over 0, not {text!r}")
     return value

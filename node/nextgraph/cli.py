@@ -8,7 +8,7 @@ from typing import Final
 from rillnode.codecs.errors import RequestError
 from rillnode.node.cli.connection import CONFIG_FILE, add_connection_options, connected
 from rillnode.node.cli.failures import Exit
-from rillnode.node.cli.parsing import Commands, add_noun, add_verb
+from rillnode.node.cli.parsing import Commands, add_noun, add_verb, days
 from rillnode.node.cli.terminal import Terminal
 
 _DAY_MS: Final = 86_400_000
@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
         help="for one user, for any number, or for one administrator (default: unique)",
     )  # fmt: skip
     parser.add_argument(
-        "--days", type=_days, metavar="N", help="how long it is valid (default: for ever)"
+        "--days", type=days, metavar="N", help="how long it is valid (default: for ever)"
     )
     parser.add_argument("--memo", metavar="TEXT", help="a note, shown in lists of invitations")
     parser.add_argument(
@@ -61,17 +61,6 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     parser.add_argument("file", type=Path, metavar="FILE", help="the file of keys")
     add_connection_options(parser)
-
-
-def _days(text: str) -> float:
-    """An argument that is a number of days, over 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"expected a number of days over 0, not {text!r}")
-    return value
 
 
 async def invite(args: argparse.Namespace, terminal: Terminal) -> int:

@@ -24,6 +24,7 @@ from rillnode.actors.log import (
 from rillnode.actors.log.shared import frames
 from rillnode.actors.log.shared.memory_log import LogFaults, MemoryLog, MemoryServers
 from rillnode.actors.log.shared.placement import Placement
+from rillnode.actors.log.shared.port import LogLost
 from rillnode.actors.log.shared.shard import Shard, SharedOptions
 from rillnode.actors.log.shared.store import SharedLogStore
 from rillnode.codecs.entries import entries_of, pack_body
@@ -248,6 +249,11 @@ def later_frame() -> bytes:
     """A frame that a later version has written."""
     rest = b"whatever a later version writes, if it is long enough"
     return bytes([frames.FRAME_VERSION + 1]) + crc32(rest).to_bytes(4, "big") + rest
+
+
+async def unanswered(*_: object) -> None:
+    """What an engine's calls are while it does not answer."""
+    raise LogLost("planted")
 
 
 def name_in(shard: int, shards: int = 3, *, but: Sequence[str] = ()) -> str:

@@ -97,7 +97,9 @@ def test_a_removed_stream_stays_removed_and_a_later_one_is_another(tmp_path: Pat
 
 
 @pytest.mark.parametrize("verb", ["remove", "trim"])
-async def test_what_is_asked_again_is_not_done_to_a_later_stream(node: Node, verb: str) -> None:
+async def test_what_is_asked_again_is_not_done_to_a_later_stream(
+    node: Node, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As where a link is lost before the answer has come, and another one makes the stream anew."""
     async with (
         Proxy(node.addresses()["noise"]) as proxy,
@@ -114,7 +116,7 @@ async def test_what_is_asked_again_is_not_done_to_a_later_stream(node: Node, ver
             else:
                 received(response, route)
 
-        session._received = lost  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(session, "_received", lost)
         asked = client.remove("s") if verb == "remove" else client.trim("s", before=4)
         asking = asyncio.ensure_future(asked)
         await answered.wait()
@@ -123,7 +125,7 @@ async def test_what_is_asked_again_is_not_done_to_a_later_stream(node: Node, ver
             await other.remove("s")
         later = await other.stream("s")
         await later.push_many([b"later"] * 5)
-        session._received = received  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.undo()
         await proxy.bring_back()
         if verb == "remove":
             await asking  # it is what was asked for

@@ -18,7 +18,6 @@ from rillnode.actors.log import (
 from rillnode.actors.log.nodes import NodeRecord
 from rillnode.actors.log.shared import following, versions
 from rillnode.actors.log.shared.memory_log import MemoryServers
-from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.entries import pack_body
 from shared_nodes import (
     Cluster,
@@ -28,6 +27,7 @@ from shared_nodes import (
     plant_second_version,
     refused,
     snapshots_of,
+    unanswered,
     until,
     with_cluster,
     with_disks,
@@ -140,9 +140,6 @@ async def test_a_frame_in_the_place_of_one_that_was_acknowledged_is_not_taken_fo
     one, other = cluster.nodes(2)
     log = await one.stream(name_in(1))
     await other.fresh(log)
-
-    async def unanswered(*_: object) -> None:
-        raise LogLost("planted")
 
     with monkeypatch.context() as patch:
         patch.setattr(other.log, "read", unanswered)

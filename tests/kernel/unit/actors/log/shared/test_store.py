@@ -26,7 +26,6 @@ from rillnode.actors.log import (
 from rillnode.actors.log.shared import applying
 from rillnode.actors.log.shared.frames import decode_frame
 from rillnode.actors.log.shared.memory_log import ENDS_SECONDS, MemoryLog
-from rillnode.actors.log.shared.port import LogLost
 from rillnode.codecs.entries import pack_body
 from shared_nodes import (
     OPTIONS,
@@ -35,6 +34,7 @@ from shared_nodes import (
     code,
     name_in,
     refused,
+    unanswered,
     until,
     with_cluster,
     with_disks,
@@ -132,9 +132,6 @@ async def test_a_write_behind_what_cannot_be_read_ends_when_the_engine_is_away_f
     one, other = cluster.nodes(2)
     log = await one.stream(name_in(1))
     await other.fresh(log)
-
-    async def unanswered(*_: object) -> None:
-        raise LogLost("planted")
 
     with monkeypatch.context() as patch:
         patch.setattr(other.log, "read", unanswered)
